@@ -102,7 +102,7 @@ func (l *LLP) Flush() error {
 	return err
 }
 
-// shuffle brings the batch into a random order in which nothing is more than
+// shuffle puts the batch into a random order in which no segment is more than
 // Window ahead of its turn.
 func (l *LLP) shuffle() {
 	if !l.Shuffle || l.Window == 0 {
@@ -126,7 +126,7 @@ func (l *LLP) Receive(s ddp.Sink) error {
 	for {
 		segs, err := l.in.take()
 		if err == io.EOF && order != nil && order.Held() > 0 {
-			err = io.ErrUnexpectedEOF // something is missing that would have gone before
+			err = io.ErrUnexpectedEOF // an earlier segment is missing
 		}
 		if err != nil {
 			return err

@@ -78,9 +78,9 @@ func (s *Stream) beginLocked(op *Op) {
 	case OpReadRequest, OpAtomicRequest:
 		t.msn = t.rrMSN
 		t.rrMSN++
-		s.sinkTag++
-		s.reads.Push(outstanding{op: op, stag: s.sinkTag})
-		op.Atomic.ID = s.sinkTag
+		s.answers++
+		op.answer = s.answers
+		s.reads.Push(outstanding{op: op})
 	default:
 		t.msn = t.sqMSN
 		t.sqMSN++
@@ -105,10 +105,10 @@ func (s *Stream) segment() error {
 		hdr = ddp.AppendTagged(hdr, last, Control(OpWrite), op.STag, op.TO+uint64(t.off))
 	case OpReadRequest:
 		hdr = ddp.AppendUntagged(hdr, true, Control(op.Kind), 0, QNReadRequest, t.msn, 0)
-		hdr = ReadRequest{SinkSTag: op.Atomic.ID, Size: op.Len, SourceSTag: op.STag, SourceTO: op.TO}.Append(hdr)
+		hdr = ReadRequest{SinkSTag: op.answer, Size: op.Len, SourceSTag: op.STag, SourceTO: op.TO}.Append(hdr)
 	case OpAtomicRequest:
 		a := op.Atomic
-		a.STag, a.TO = op.STag, op.TO
+		a.ID, a.STag, a.TO = op.answer, op.STag, op.TO
 		hdr = ddp.AppendUntagged(hdr, true, Control(op.Kind), 0, QNReadRequest, t.msn, 0)
 		hdr = a.Append(hdr)
 	case OpImmediate, OpImmediateSE:

@@ -21,11 +21,12 @@ type Op struct {
 	STag    uint32 // remote, or to be invalidated at the peer for the Send kinds
 	TO      uint64 // remote
 	Imm     uint64
-	Atomic  AtomicRequest // ID, STag and TO are filled in by the stream
+	Atomic  AtomicRequest // ID, STag and TO are filled in when it is sent
 	Orig    uint64        // result of an atomic
 	Local   any           // OpLocal: the Upper's description; a pointer, so that posting allocates nothing
 	private []byte        // storage of inline data, kept from one use of the slot to the next
 	done    bool          // a Read or Atomic has been answered
+	answer  uint32        // what its response names: a Read's sink STag, made for it alone, or an Atomic's identifier
 	err     error         // of an OpLocal that failed
 }
 

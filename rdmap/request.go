@@ -113,7 +113,7 @@ func (a AtomicRequest) carryOut(word *uint64) (old uint64) {
 func (s *Stream) atomicResponse(u ddp.Untagged, p []byte) error {
 	a, ok := ParseAtomicResponse(p)
 	s.mu.Lock()
-	due := ok && s.reads.Len() > 0 && s.reads.At(0).op.Kind == OpAtomicRequest && s.reads.At(0).stag == a.ID
+	due := ok && s.reads.Len() > 0 && s.reads.At(0).op.Kind == OpAtomicRequest && s.reads.At(0).op.answer == a.ID
 	if due {
 		op := s.reads.At(0).op
 		op.Orig = a.Original

@@ -91,7 +91,7 @@ type Stream struct {
 	sq       sendRing
 	flushed  uint64                  // operations before it have left
 	reads    fifo.Queue[outstanding] // our Reads and Atomics at the peer, in order
-	sinkTag  uint32                  // of the next Read
+	answers  uint32                  // Op.answer of the last Read or Atomic
 	readyDue bool                    // it has not been begun
 	irrq     fifo.Queue[response]    // the peer's Reads and Atomics, in order
 	term     *Terminate              // to be sent before anything else
@@ -118,9 +118,8 @@ type Stream struct {
 // outstanding is a Read or Atomic that waits for its response. A Read's sink
 // STag is made for that one Read, so the response can reach nothing else.
 type outstanding struct {
-	op   *Op
-	stag uint32
-	got  uint32 // bytes of a Read Response placed
+	op  *Op
+	got uint32 // bytes of a Read Response placed
 }
 
 // response is what we owe the peer: a Read Response or an Atomic Response.
@@ -133,7 +132,7 @@ type response struct {
 
 // New makes a Stream in the state Streaming. Nothing is received until Run.
 func New(cfg Config) *Stream {
-	s := &Stream{llp: cfg.LLP, up: cfg.Upper, ird: cfg.IRD, ord: cfg.ORD, sinkTag: rand.Uint32(), termDone: make(chan struct{})}
+	s := &Stream{llp: cfg.LLP, up: cfg.Upper, ird: cfg.IRD, ord: cfg.ORD, answers: rand.Uint32(), termDone: make(chan struct{})}
 	_, s.even = cfg.LLP.(ddp.EvenSegments)
 	s.sq.max = max(1, cfg.MaxSend)
 	s.ready = cfg.Ready.op()

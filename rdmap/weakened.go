@@ -8,7 +8,7 @@ import (
 )
 
 func (r *outstanding) awaits(stag uint32) bool {
-	return r.op.Kind == OpReadRequest && (r.stag == stag || !checks.On(checks.ReadAnswer))
+	return r.op.Kind == OpReadRequest && (r.op.answer == stag || !checks.On(checks.ReadAnswer))
 }
 
 func (s *Stream) answerFault(fault *ddp.Error) {

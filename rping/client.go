@@ -30,7 +30,7 @@ func (c *Config) debug(msg string, args ...any) {
 }
 
 // Client connects to a server and pings it. Private data, IRD and ORD of dial
-// are set here. It returns how many pings came back. It fails where a ping comes back
+// are set here. It returns how many pings came back. It fails if a ping comes back
 // altered, when the stream ends early, and with ctx's error.
 func Client(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig, cfg Config) (done int, err error) {
 	if cfg.Size == 0 {
@@ -88,7 +88,8 @@ func (s *side) ping(ctx context.Context, seq int, cfg *Config) error {
 	return nil
 }
 
-// offer opens as much of a buffer as a ping has bytes, tells the server, and waits for its answer.
+// offer opens the bytes of a ping in a buffer, advertises them to the server, and waits for
+// its answer.
 func (s *side) offer(ctx context.Context, mr *verbs.MR, right verbs.Access, cfg *Config) error {
 	if right == verbs.RemoteWrite {
 		right |= verbs.LocalWrite

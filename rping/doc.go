@@ -5,5 +5,5 @@
 // For each ping the client sends where its source buffer is, the server reads
 // it and answers; the client sends where its sink buffer is, the server writes
 // the text there, with the 0 that ends it, and answers again. Each of these
-// messages is a Send of 16 bytes; what an answer says does not matter.
+// messages is a Send of 16 bytes; the content of an answer does not matter.
 package rping

@@ -71,6 +71,6 @@ func (s *side) pong(ctx context.Context, source info, cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	// It stays behind the Write, so the client finds the text when it hears.
+	// It follows the Write, so the text is there when the client gets the answer.
 	return s.say(info{})
 }

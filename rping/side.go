@@ -9,8 +9,8 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// side is what client and server have in common: a queue pair, the messages,
-// and buffers for the payload.
+// side is the common part of client and server: a queue pair, the messages, and
+// buffers for the payload.
 type side struct {
 	pd   *verbs.PD
 	cq   *verbs.CQ
@@ -81,7 +81,7 @@ func (s *side) say(i info) error {
 	return s.qp.PostSend(&verbs.SendWR{Op: verbs.OpSend, Flags: verbs.Inline, SGL: []verbs.SGE{{MR: s.msgs, Off: infoLen, Len: infoLen}}})
 }
 
-// errEnded says that the peer closed the stream.
+// errEnded means that the peer closed the stream.
 var errEnded = errors.New("rping: the peer closed the stream")
 
 // wait waits for the completion of op.

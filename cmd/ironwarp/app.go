@@ -17,9 +17,9 @@ import (
 type ironwarp struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	terminal       bool // stdout is one: colours and redrawing are welcome
+	terminal       bool // stdout is one: colours and redrawing are fine
 	errTerminal    bool // stderr is one: progress may be redrawn
-	width          int  // of the page in columns; 0: tables are as wide as they get
+	width          int  // of the page in columns; 0: tables may have any width
 }
 
 // run is the whole command. It returns the exit status: 0, or that of the failure
@@ -78,7 +78,7 @@ func group(heading string, commands ...*cli.Command) []*cli.Command {
 	return commands
 }
 
-// guard gives each command the same treatment of wrong use.
+// guard makes each command treat wrong use alike.
 func (w *ironwarp) guard(commands []*cli.Command) {
 	for _, c := range commands {
 		c.OnUsageError = usageErrorOf
@@ -97,8 +97,8 @@ func (w *ironwarp) guard(commands []*cli.Command) {
 	}
 }
 
-// pageWidth is the terminal's width, or COLUMNS. What goes to a file or
-// a program has no width.
+// pageWidth is the terminal's width, or COLUMNS. Output to a file or a program has no
+// width.
 func pageWidth(stdout io.Writer) int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n
@@ -125,7 +125,7 @@ func jsonFlag() cli.Flag {
 
 // remote are the flags of each command that talks to the daemon.
 func remote(more ...cli.Flag) []cli.Flag {
-	wide := &cli.BoolFlag{Name: "wide", Usage: "all columns of tables, also those for which the terminal has no room"}
+	wide := &cli.BoolFlag{Name: "wide", Usage: "all columns of tables, even if the terminal has no room for them"}
 	return append(more, socketFlag(), jsonFlag(), wide)
 }
 

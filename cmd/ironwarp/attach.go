@@ -20,12 +20,17 @@ func (w *ironwarp) attachCommand() *cli.Command {
 	}
 }
 
-func (w *ironwarp) attach(c *cli.Context) error {
+// diskArg is the only argument, a disk.
+func diskArg(c *cli.Context) (peer, export string, err error) {
 	a, err := args(c, "PEER/EXPORT")
 	if err != nil {
-		return err
+		return "", "", err
 	}
-	peer, export, err := api.SplitDisk(a[0])
+	return api.SplitDisk(a[0])
+}
+
+func (w *ironwarp) attach(c *cli.Context) error {
+	peer, export, err := diskArg(c)
 	if err != nil {
 		return err
 	}
@@ -57,7 +62,7 @@ func (w *ironwarp) attached(at api.Attachment) {
 	w.printf("copy it      nbdcopy '%s' %s.img\n", at.URI, at.Export)
 	w.printf("look at it   qemu-img info '%s'\n", at.URI)
 	w.printf("mount it     modprobe nbd && nbd-client -unix %s -name %s /dev/nbd0 && mount /dev/nbd0 /mnt\n", at.Socket, at.Export)
-	w.printf("let it go    ironwarp detach %s\n", at.Name())
+	w.printf("detach it    ironwarp detach %s\n", at.Name())
 }
 
 func (w *ironwarp) detachCommand() *cli.Command {
@@ -65,7 +70,7 @@ func (w *ironwarp) detachCommand() *cli.Command {
 		Name: "detach", Usage: "end an attachment", ArgsUsage: "PEER/EXPORT",
 		Flags: remote(
 			&cli.BoolFlag{Name: "force", Usage: "also when NBD clients are connected: their I/O fails"},
-			&cli.StringFlag{Name: "ulp", Usage: "that of a local user's `ULP`, which takes root's rights"},
+			&cli.StringFlag{Name: "ulp", Usage: "detach the disk of a local user's `ULP`; only root may"},
 		),
 		Action:       w.detach,
 		BashComplete: w.completeAttachments,
@@ -73,11 +78,7 @@ func (w *ironwarp) detachCommand() *cli.Command {
 }
 
 func (w *ironwarp) detach(c *cli.Context) error {
-	a, err := args(c, "PEER/EXPORT")
-	if err != nil {
-		return err
-	}
-	peer, export, err := api.SplitDisk(a[0])
+	peer, export, err := diskArg(c)
 	if err != nil {
 		return err
 	}
@@ -89,9 +90,10 @@ func (w *ironwarp) detach(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	name := peer + "/" + export
 	return w.print(c, struct {
 		Detached string `json:"detached"`
-	}{a[0]}, func() { w.printf("%s detached\n", a[0]) })
+	}{name}, func() { w.printf("%s detached\n", name) })
 }
 
 func (w *ironwarp) lsCommand() *cli.Command {

@@ -14,14 +14,14 @@ func (w *ironwarp) blockCommand() *cli.Command {
 		Usage: "peers that are kept out for a while",
 		Subcommands: []*cli.Command{
 			{
-				Name: "add", Usage: "keep a peer out: its streams end, and the kernel drops what comes from it for their ports", ArgsUsage: "PEER",
+				Name: "add", Usage: "keep a peer out: its streams end, and the kernel drops its packets to their ports", ArgsUsage: "PEER",
 				Flags: remote(
 					&cli.DurationFlag{Name: "for", Usage: "`TIME` after which the kernel lets it in again, such as 30m (default: that of block: in the configuration, 10m)"},
-					&cli.StringFlag{Name: "why", Usage: "`REASON`, for whoever reads the list"},
+					&cli.StringFlag{Name: "why", Usage: "`REASON`, for those who read the list"},
 				),
 				Action: w.blockAdd, BashComplete: w.completePeers,
 			},
-			{Name: "ls", Usage: "list them, with the reason and what was dropped", Flags: remote(), Action: w.blockList},
+			{Name: "ls", Usage: "list the blocked peers, with reasons and dropped packets", Flags: remote(), Action: w.blockList},
 			{Name: "rm", Usage: "let a peer in again now", ArgsUsage: "PEER", Flags: remote(), Action: w.blockRemove, BashComplete: w.completePeers},
 		},
 	}
@@ -34,7 +34,7 @@ func (w *ironwarp) blockAdd(c *cli.Context) error {
 	}
 	span := c.Duration("for")
 	if c.IsSet("for") && span <= 0 {
-		return &usageError{msg: fmt.Sprintf("--for %s is no time to come", span), fix: "write for example --for 30m"}
+		return &usageError{msg: fmt.Sprintf("--for %s is not a time in the future", span), fix: "write for example --for 30m"}
 	}
 	b, err := w.client(c).Block(c.Context, api.BlockRequest{Peer: a[0], Seconds: span.Seconds(), Why: c.String("why")})
 	if err != nil {
@@ -43,7 +43,7 @@ func (w *ironwarp) blockAdd(c *cli.Context) error {
 	return w.print(c, b, func() {
 		w.printf("%s\n", blockText(b))
 		if b.By == api.BlockedByDaemon {
-			w.printf("the daemon refuses its streams; the kernel lets its packets in, since it has no ESP to tell them by, or no nf_tables\n")
+			w.printf("the daemon refuses its streams, but its packets come in: it has no ESP by which the kernel could recognise them, or the kernel has no nf_tables\n")
 		}
 		w.printf("`ironwarp block rm %s` ends it\n", b.Peer)
 	})

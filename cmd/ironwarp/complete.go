@@ -12,8 +12,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// The shells' scripts run the command with what stands before the cursor, this
-// as the last word, and the word under the cursor in this variable.
+// The shells' scripts run the command with the words before the cursor and this flag
+// as the last word, and put the word under the cursor into this variable.
 const (
 	completeFlag = "--generate-bash-completion"
 	completeVar  = "IRONWARP_COMPLETE"
@@ -33,7 +33,7 @@ var values = map[string][]string{
 }
 
 // completeValue completes the value of a flag, and reports whether that was asked
-// for. Where it knows none it prints nothing, and the shell offers files.
+// for. If it knows none it prints nothing, and the shell offers files.
 func (w *ironwarp) completeValue(app *cli.App, words []string) bool {
 	n := len(words)
 	if n < 3 || words[n-1] != completeFlag || !isFlag(words[n-2]) || isFlag(os.Getenv(completeVar)) {

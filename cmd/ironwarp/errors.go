@@ -26,13 +26,13 @@ func (e *usageError) Error() string {
 	return e.msg + "\n" + e.fix
 }
 
-// silent ends the command with a status when everything has been said already.
+// silent ends the command with a status when everything has been printed already.
 type silent int
 
 func (s silent) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// exitStatus is that of the error's kind (api.ExitStatus): 2 where the user said
-// something wrong, on the command line or in a file.
+// exitStatus is that of the error's kind (api.ExitStatus): 2 for a mistake of the
+// user's, on the command line or in a file.
 func exitStatus(err error) int {
 	var s silent
 	var u *usageError
@@ -99,7 +99,7 @@ func usageErrorOf(c *cli.Context, err error, _ bool) error {
 	return &usageError{msg: err.Error(), fix: fix}
 }
 
-// unknownCommand is the action of whatever has subcommands.
+// unknownCommand is the action of commands that have subcommands.
 func unknownCommand(commands []*cli.Command) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if !c.Args().Present() {

@@ -28,7 +28,7 @@ func (w *ironwarp) exportCommand() *cli.Command {
 			w.exportSetCommand(),
 			{Name: "rm", Usage: "stop offering it", ArgsUsage: "NAME", Action: w.exportRemove, BashComplete: w.completeExports,
 				Flags: remote(configFlag(), &cli.BoolFlag{Name: "force", Usage: "also when peers have it attached: their I/O fails"})},
-			{Name: "repair", Usage: "offer it again after its storage has lost acknowledged writes and was seen to", ArgsUsage: "NAME", Action: w.exportRepair, BashComplete: w.completeExports, Flags: remote()},
+			{Name: "repair", Usage: "offer it again, once its storage has lost acknowledged writes and was repaired", ArgsUsage: "NAME", Action: w.exportRepair, BashComplete: w.completeExports, Flags: remote()},
 			{Name: "ls", Usage: "list the exports", Flags: remote(), Action: w.exportList},
 		},
 	}
@@ -76,14 +76,14 @@ func (w *ironwarp) exportAdd(c *cli.Context) error {
 
 func (w *ironwarp) exportSetCommand() *cli.Command {
 	return &cli.Command{
-		Name: "set", Usage: "change who may attach it, or what it is", ArgsUsage: "NAME",
-		Description: "What no flag names stays as it is. Peers that may go on attaching it notice nothing.",
+		Name: "set", Usage: "change an export: who may attach it, its file, its settings", ArgsUsage: "NAME",
+		Description: "Settings without a flag stay as they are. Peers that may still attach it notice nothing.",
 		Flags: remote(configFlag(),
-			&cli.StringSliceFlag{Name: "allow", Usage: "`PEER` that may attach it from now on, too; repeat for more"},
-			&cli.StringSliceFlag{Name: "disallow", Usage: "`PEER` that may not any more, and is cut off; repeat for more"},
+			&cli.StringSliceFlag{Name: "allow", Usage: "further `PEER` that may attach it; repeat for more"},
+			&cli.StringSliceFlag{Name: "disallow", Usage: "`PEER` that may no longer attach it, and is cut off; repeat for more"},
 			&cli.StringFlag{Name: "path", Usage: "another `FILE` or block device"},
-			&cli.BoolFlag{Name: "read-only", Usage: "refuse writes; --read-only=false takes them again"},
-			&cli.StringFlag{Name: "writers", Usage: "how many may have it attached for writing: `one`, or shared; who has it attached keeps it"},
+			&cli.BoolFlag{Name: "read-only", Usage: "refuse writes; --read-only=false accepts them again"},
+			&cli.StringFlag{Name: "writers", Usage: "how many may have it attached for writing: `one`, or shared; those who have it attached keep it"},
 			&cli.StringFlag{Name: "trust", Usage: "trust `MODEL` as with add; '' for that of all exports"},
 		),
 		Action: w.exportSet, BashComplete: w.completeExports,

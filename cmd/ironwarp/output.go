@@ -18,7 +18,7 @@ func (w *ironwarp) printJSON(v any) error {
 	return enc.Encode(api.Lists(v))
 }
 
-// print prints JSON if it was asked for, else what human prints.
+// print prints JSON if it was asked for; otherwise it calls human.
 func (w *ironwarp) print(c *cli.Context, v any, human func()) error {
 	if asJSON(c) {
 		return w.printJSON(v)
@@ -29,7 +29,7 @@ func (w *ironwarp) print(c *cli.Context, v any, human func()) error {
 
 func (w *ironwarp) printf(format string, a ...any) { fmt.Fprintf(w.stdout, format, a...) }
 
-// good, bad and dim colour a word on a terminal.
+// good, bad, warn and bold mark a word on a terminal.
 func (w *ironwarp) good(s string) string { return w.paint(s, text.FgGreen) }
 func (w *ironwarp) bad(s string) string  { return w.paint(s, text.FgRed) }
 func (w *ironwarp) warn(s string) string { return w.paint(s, text.FgYellow) }
@@ -42,8 +42,8 @@ func (w *ironwarp) paint(s string, c text.Color) string {
 	return text.Colors{c}.Sprint(s)
 }
 
-// progress shows what is going on now, on stderr: redrawn on a terminal, else a
-// line each.
+// progress shows on stderr what is going on: redrawn on a terminal, otherwise a line
+// each.
 type progress struct {
 	w    *ironwarp
 	last string
@@ -67,7 +67,7 @@ func (p *progress) end() {
 	}
 }
 
-// bytes writes an amount for people: 3 significant digits, binary units.
+// bytesText writes a number of bytes for people: 3 significant digits, binary units.
 func bytesText(v float64) string {
 	const units = "KMGTPE"
 	if v < 1024 {

@@ -24,7 +24,7 @@ func (w *ironwarp) peerCommand() *cli.Command {
 			{
 				Name: "add", Usage: "declare a peer and set its protection up", ArgsUsage: "NAME ADDRESS",
 				Description: "The secret comes from --psk-file (- reads it from standard input) or is made by --generate-psk.\n" +
-					"It never stands on the command line. Both hosts need the same one.\n" +
+					"It never appears on the command line. Both hosts need the same one.\n" +
 					"With certificates in its place: --cert-file, --key-file and --ca-file. For a lab, `ironwarp pki` makes them.",
 				Flags:  remote(peerFlags()...),
 				Action: w.peerAdd,
@@ -39,7 +39,7 @@ func (w *ironwarp) peerCommand() *cli.Command {
 	}
 }
 
-// peerFlags are those that say something about a peer.
+// peerFlags are the flags that describe a peer.
 func peerFlags() []cli.Flag {
 	return []cli.Flag{
 		configFlag(),
@@ -58,7 +58,7 @@ func peerFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "ca-file", Usage: "`FILE` with the certificate of an authority that may have issued the peer's (PEM); repeat for more"},
 		&cli.StringSliceFlag{Name: "crl-uri", Usage: "`URI` of the authority's revocation list; repeat for more"},
 		&cli.StringSliceFlag{Name: "ocsp-uri", Usage: "`URI` of the authority's OCSP responder; repeat for more"},
-		&cli.StringFlag{Name: "revocation", Usage: "strict, ifuri (default) or relaxed: how certain it has to be that the peer's certificate was not revoked"},
+		&cli.StringFlag{Name: "revocation", Usage: "strict, ifuri (default) or relaxed: how certain it must be that the peer's certificate is not revoked"},
 		&cli.StringFlag{Name: "profile", Usage: "IPsec `PROFILE`: " + strings.Join(profile.Names(), ", ") + ", or one of the configuration"},
 		&cli.StringFlag{Name: "mode", Usage: "tunnel, or transport with kernel ESP (default: the profile's)"},
 		&cli.StringFlag{Name: "gateway", Usage: "`ADDRESS` of a gateway at which the peer's ESP may end: nothing protects what is behind it"},
@@ -109,7 +109,7 @@ func (w *ironwarp) peerAdd(c *cli.Context) error {
 	return w.print(c, peer, func() { w.peerAdded(peer, secret.Path, c.Bool("generate-psk"), offline) })
 }
 
-// peerSpec is what the flags say of a peer, but for its secret.
+// peerSpec is the peer that the flags describe, without its secret.
 func peerSpec(c *cli.Context, name string) (spec api.PeerSpec, err error) {
 	spec = api.PeerSpec{
 		Name: name, LocalAddress: c.String("local-address"), Port: uint16(c.Uint("port")),
@@ -146,7 +146,7 @@ func durationText(c *cli.Context, flag string) string {
 }
 
 // certificates finds the files with certificates, and reads them once, so that
-// what cannot be used is refused here.
+// unusable files are refused here.
 func certificates(c *cli.Context, spec *api.PeerSpec) error {
 	var err error
 	abs := func(name string) string {
@@ -261,7 +261,7 @@ func (w *ironwarp) peerRemove(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	var file string // of a secret that ironwarp has written
+	var file string // with a secret that ironwarp has written
 	if cfg, err := config.Load(path, false); err == nil {
 		if p, ok := cfg.Peer(a[0]); ok && p.PSKFile == config.SecretPath(path, a[0]) {
 			file = p.PSKFile
@@ -281,7 +281,7 @@ func (w *ironwarp) peerRemove(c *cli.Context) error {
 	return w.print(c, removed, func() {
 		w.printf("peer %s removed\n", a[0])
 		for _, why := range removed.Held {
-			w.printf("%s\n", w.warn(why+"; the daemon lets it go when that is over"))
+			w.printf("%s\n", w.warn(why+"; the daemon removes it when that is over"))
 		}
 		if file != "" {
 			w.printf("its secret stays in %s; remove the file if nothing else needs it\n", file)

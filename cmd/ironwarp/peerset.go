@@ -14,8 +14,8 @@ import (
 
 func (w *ironwarp) peerSetCommand() *cli.Command {
 	return &cli.Command{
-		Name: "set", Usage: "change what is said of a peer", ArgsUsage: "NAME",
-		Description: "What no flag names stays as it is. Certificates take the place of the secret, and a secret that of certificates.\n" +
+		Name: "set", Usage: "change a peer's settings", ArgsUsage: "NAME",
+		Description: "Settings without a flag stay as they are. Certificates replace the secret, and a secret replaces certificates.\n" +
 			"Streams go on, unless their address, port, transport, path, identity, protection, gateway or child SAs change.",
 		Flags:  remote(append(peerFlags(), &cli.StringFlag{Name: "address", Usage: "its new `ADDRESS`"})...),
 		Action: w.peerSet, BashComplete: w.completePeers,
@@ -50,7 +50,7 @@ func (w *ironwarp) peerSet(c *cli.Context) error {
 	}
 	slices.Sort(change.Set)
 	if change.Set = slices.Compact(change.Set); len(change.Set) == 0 {
-		return &usageError{msg: "nothing to change", fix: "say what with flags, see `ironwarp peer set --help`; `ironwarp peer show " + a[0] + "` shows what is"}
+		return &usageError{msg: "nothing to change", fix: "say what with flags, see `ironwarp peer set --help`; `ironwarp peer show " + a[0] + "` shows the present settings"}
 	}
 	cl := w.client(c)
 	path, offline, err := w.whichConfig(c, cl)
@@ -93,7 +93,7 @@ func (w *ironwarp) peerSet(c *cli.Context) error {
 	})
 }
 
-// setSecret applies a change with a secret. One that is in use is replaced last, when
+// setSecret applies a change with a secret. A secret in use is replaced last, when
 // nothing can be refused any more.
 func (w *ironwarp) setSecret(c *cli.Context, cl *api.Client, main string, change *api.PeerChange, secret auth.Secret, offline bool, apply func() error) (string, error) {
 	cfg, err := config.Load(main, false)

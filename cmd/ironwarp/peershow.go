@@ -89,7 +89,7 @@ func (w *ironwarp) peerShow(c *cli.Context) error {
 	}
 	var sas []api.SA
 	if p.IPsec != nil && !asJSON(c) {
-		// What is wrong with strongSwan shows as the peer's problem.
+		// A fault of strongSwan shows as the peer's problem.
 		sas, _ = cl.SAs(c.Context)
 		sas = slices.DeleteFunc(sas, func(s api.SA) bool { return s.Peer != p.Name })
 	}
@@ -197,7 +197,7 @@ func (w *ironwarp) showIPsec(i *api.IPsec, line func(string, any)) {
 	}
 	line("kernel guard", fmt.Sprintf("%s, repaired %d times, %d streams refused", guard, i.GuardRepairs, i.Refused))
 	if i.Reloads > 0 {
-		line("strongSwan", w.warn(fmt.Sprintf("had lost what it was given %d times, last at %s; it was loaded again", i.Reloads, i.ReloadedAt.Local().Format("2006-01-02 15:04:05"))))
+		line("strongSwan", w.warn(fmt.Sprintf("had lost its configuration %d times, last at %s; it was loaded again", i.Reloads, i.ReloadedAt.Local().Format("2006-01-02 15:04:05"))))
 	}
 	line("SAs brought up", fmt.Sprintf("%d, of them %d that were lost; %d attempts failed", i.Initiations, i.Reinitiations, i.Failures))
 	line("SAs deleted", fmt.Sprintf("%d: %d by the peer, %d on request, %d expired, %d idle; rekeyed %d", i.ChildDeletes, i.DeletedByPeer, i.DeletedHere, i.Expired, i.IdleReaps, i.Rekeys))

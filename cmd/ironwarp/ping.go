@@ -63,8 +63,8 @@ func transportFlag() cli.Flag {
 	return &cli.StringFlag{Name: "transport", Usage: "tcp, sctp or sctp-udp, if the peer may have it (default: what its streams have)"}
 }
 
-// carriedText describes what carries a stream and what protects it. That it is TCP goes
-// without saying.
+// carriedText describes what carries a stream and what protects it. TCP is not
+// mentioned.
 func carriedText(carrier, protection string) string {
 	if carrier == transport.TCP.String() {
 		return protection

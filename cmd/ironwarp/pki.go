@@ -12,7 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// defaultPKI is where the lab's authority stands.
+// defaultPKI is the directory of the lab's authority.
 const defaultPKI = "ironwarp-pki"
 
 func (w *ironwarp) pkiCommand() *cli.Command {
@@ -25,13 +25,13 @@ func (w *ironwarp) pkiCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "pki",
 		Usage:       "a small certificate authority, for labs only",
-		Description: "It is for labs and tests, never for production: take your organisation's authority there.",
+		Description: "It is for labs and tests, never for production: use your organisation's authority there.",
 		Subcommands: []*cli.Command{
 			{
 				Name: "init", Usage: "make an authority and its empty revocation list",
 				Flags: []cli.Flag{
 					dir(), key(), jsonFlag(),
-					&cli.StringFlag{Name: "name", Usage: "`NAME` that stands in its certificate"},
+					&cli.StringFlag{Name: "name", Usage: "`NAME` in its certificate"},
 					&cli.DurationFlag{Name: "life", Usage: "how long its certificate is valid", DefaultText: "10 years"},
 				},
 				Action: w.pkiInit,
@@ -39,7 +39,7 @@ func (w *ironwarp) pkiCommand() *cli.Command {
 			{
 				Name: "issue", Usage: "make a private key and a certificate for a host", ArgsUsage: "HOST",
 				Description: "Each --san is an IKE identity of the host: an address, a host name or user@host. It has to be what the\n" +
-					"host's local_id and its peer's remote_id say, which are the addresses unless somebody said otherwise.",
+					"host's local_id and its peer's remote_id name, by default the addresses.",
 				Flags: []cli.Flag{
 					dir(), key(), jsonFlag(),
 					&cli.StringSliceFlag{Name: "san", Usage: "`IDENTITY` of the host, such as its address; repeat for more (default: HOST)"},
@@ -144,7 +144,7 @@ func (w *ironwarp) pkiIssue(c *cli.Context) error {
 	}{absolute(got.CertFile), absolute(got.KeyFile), absolute(ca.CertFile()), req.SANs, got.Serial, got.NotAfter}, func() {
 		w.printf("certificate: %s, for %s, until %s, serial %s\n", got.CertFile, strings.Join(req.SANs, " and "), got.NotAfter.Local().Format("2006-01-02"), got.Serial)
 		w.printf("private key: %s (mode 0600)\n\n", got.KeyFile)
-		w.printf("Bring these two and %s to %s over a channel you trust, then add its peer there, or change it if it is there:\n", ca.CertFile(), a[0])
+		w.printf("Copy these two and %s to %s over a channel you trust, then add its peer there, or change it if it exists:\n", ca.CertFile(), a[0])
 		local := ""
 		if req.SANs[0] != "" && !strings.Contains(req.SANs[0], ":") && strings.Trim(req.SANs[0], "0123456789.") != "" {
 			local = " --local-id " + req.SANs[0] + " --remote-id PEERS_IDENTITY"
@@ -176,7 +176,7 @@ func (w *ironwarp) pkiRevoke(c *cli.Context) error {
 	case errors.Is(err, pki.ErrRevoked):
 		return &usageError{msg: err.Error(), fix: "nothing is left to do; `ironwarp pki crl` writes the list anew"}
 	case errors.Is(err, fs.ErrNotExist):
-		return &usageError{msg: err.Error(), fix: "no certificate of that name stands in " + c.String("dir")}
+		return &usageError{msg: err.Error(), fix: "there is no certificate of that name in " + c.String("dir")}
 	case err != nil:
 		return err
 	}
@@ -206,6 +206,6 @@ func (w *ironwarp) printCRL(c *cli.Context, list pki.CRL, done string) error {
 		Revoked    []string  `json:"revoked"`
 	}{absolute(list.File), list.Number, list.NextUpdate, list.Serials}, func() {
 		w.printf("%s: %s, number %s, %d revoked, good until %s\n", done, list.File, list.Number, len(list.Serials), list.NextUpdate.Local().Format("2006-01-02"))
-		w.printf("Hosts learn of it where their --crl-uri points: bring it there, then `ironwarp reload` and `ironwarp sa delete --ike PEER`.\n")
+		w.printf("Hosts read it where their --crl-uri points: copy it there, then `ironwarp reload` and `ironwarp sa delete --ike PEER`.\n")
 	})
 }

@@ -12,7 +12,7 @@ import (
 func (w *ironwarp) profileCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "profile",
-		Usage: "IPsec profiles: what IKE and ESP may use, and what the RFCs say of it",
+		Usage: "IPsec profiles: what IKE and ESP may use, and what the RFCs say about it",
 		Subcommands: []*cli.Command{
 			{Name: "ls", Usage: "list the built-in profiles and those of the configuration", Flags: []cli.Flag{configFlag(), jsonFlag()}, Action: w.profileList},
 			{

@@ -6,8 +6,8 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 )
 
-// resourcesPage shows who has what of the RNIC: of the device everything, of others
-// what they have.
+// resourcesPage shows who uses how much of the RNIC: every resource of the device, and
+// for others those that they use.
 func (w *ironwarp) resourcesPage(r api.Resources) {
 	t := w.sheet("who", "trust", "resource", ">used", ">limit", ">share")
 	add := func(who string, p api.Principal, all bool) {
@@ -37,7 +37,7 @@ func (w *ironwarp) resourcesPage(r api.Resources) {
 		add("peer "+p.Name, p, false)
 	}
 	t.print()
-	w.printf("share: what is never refused on account of others. limit: - is that of the device\n")
+	w.printf("share: reserved, whatever others use. limit: - is that of the device\n")
 	if len(r.Events) == 0 {
 		return
 	}
@@ -48,7 +48,7 @@ func (w *ironwarp) resourcesPage(r api.Resources) {
 	}
 	t.print()
 	if r.EventsDropped > 0 {
-		w.printf("%s\n", w.warn(fmt.Sprintf("%d events found the RNIC's queue full", r.EventsDropped)))
+		w.printf("%s\n", w.warn(fmt.Sprintf("%d events were dropped, since the RNIC's queue was full", r.EventsDropped)))
 	}
 }
 

@@ -15,9 +15,9 @@ import (
 func (w *ironwarp) rotateCommand() *cli.Command {
 	return &cli.Command{
 		Name: "rotate-secret", Usage: "replace the secret of a peer without losing a stream", ArgsUsage: "NAME",
-		Description: "Run it with --generate-psk on one host, bring the file to the other, and run it there with --psk-file.\n" +
-			"SAs that are up stay with their keys, so streams run on meanwhile. Until both hosts have the new secret they\n" +
-			"cannot authenticate each other anew: should the IKE SA go in that time, streams pause until they can.",
+		Description: "Run it with --generate-psk on one host, copy the file to the other, and run it there with --psk-file.\n" +
+			"SAs that are up keep their keys, so streams go on meanwhile. Until both hosts have the new secret they\n" +
+			"cannot authenticate each other anew: if the IKE SA ends in that time, streams pause until they can.",
 		Flags: remote(configFlag(),
 			&cli.StringFlag{Name: "psk-file", Usage: "`FILE` with the new secret, mode 0600; - for standard input"},
 			&cli.BoolFlag{Name: "generate-psk", Usage: "make a new secret of 32 random bytes"},
@@ -77,7 +77,7 @@ func (w *ironwarp) replaceSecret(c *cli.Context, cl *api.Client, cfg *config.Con
 		if err := config.ReplaceSecret(p.PSKFile, secret); err != nil {
 			return r, err
 		}
-	} else if r.File, err = w.part(c, cl, cfg, p, secret, offline); err != nil {
+	} else if r.File, err = w.separate(c, cl, cfg, p, secret, offline); err != nil {
 		return r, err
 	}
 	if !offline {
@@ -90,8 +90,8 @@ func (w *ironwarp) replaceSecret(c *cli.Context, cl *api.Client, cfg *config.Con
 	return r, nil
 }
 
-// part gives a peer, whose file others have, a file of its own with the secret.
-func (w *ironwarp) part(c *cli.Context, cl *api.Client, cfg *config.Config, p config.Peer, secret auth.Secret, offline bool) (string, error) {
+// separate gives a peer whose file others share a file of its own with the secret.
+func (w *ironwarp) separate(c *cli.Context, cl *api.Client, cfg *config.Config, p config.Peer, secret auth.Secret, offline bool) (string, error) {
 	kept, err := config.KeepSecret(cfg, p.Name, secret)
 	if err != nil {
 		return "", err
@@ -123,6 +123,6 @@ func (w *ironwarp) rotated(r rotation, p config.Peer, generated, offline bool) {
 		w.printf("\nThe other host needs it as well. Copy the file over a channel you trust:\n")
 		w.carry(p.Name, p.Address.String(), r.File)
 		w.printf("  ironwarp peer rotate-secret --psk-file %s THIS_HOST     (on %s)\n", carried(p.Name), p.Address)
-		w.printf("Streams run on meanwhile. When both have it, `ironwarp sa delete --ike %s` shows that it works.\n", r.Peer)
+		w.printf("Streams go on meanwhile. When both have it, `ironwarp sa delete --ike %s` shows that it works.\n", r.Peer)
 	}
 }

@@ -19,7 +19,7 @@ func (w *ironwarp) rpingCommand() *cli.Command {
 	return &cli.Command{
 		Name: "rping", Usage: "ping another RDMA stack with librdmacm's rping, without the daemon",
 		Description: "Speaks the protocol of rping(1), as its server or client. Within one host it needs nothing; to try\n" +
-			"it with another one in a lab, --plaintext names the only addresses that may be spoken to in clear.",
+			"it with another one in a lab, --plaintext names the only addresses that it may speak with in clear.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "s", Usage: "be the server"},
 			&cli.BoolFlag{Name: "c", Usage: "be the client"},

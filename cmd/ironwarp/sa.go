@@ -74,7 +74,7 @@ func (w *ironwarp) saTable(sas []api.SA) {
 	t.print()
 }
 
-// untilText writes a time to come; 0 is never.
+// untilText writes a time in the future; 0 is never.
 func untilText(seconds float64) string {
 	if seconds == 0 {
 		return "-"
@@ -124,20 +124,20 @@ func (w *ironwarp) ikePage(s api.IKESA) {
 		line("child SA", "%s (%s), %s, %s, carries %d streams", w.bold(x.Child), x.ChildID, x.State, x.Protocol, x.Streams)
 		line("covers", "%s = %s", x.LocalTS, x.RemoteTS)
 		line("algorithms", "%s%s", x.Algorithms, map[bool]string{true: ", extended sequence numbers"}[x.ESN])
-		line("age", "%s; rekey in %s, its life ends in %s", ageText(x.AgeSeconds), untilText(x.RekeyInSeconds), untilText(x.ExpiresInSeconds))
+		line("age", "%s; rekey in %s, expires in %s", ageText(x.AgeSeconds), untilText(x.RekeyInSeconds), untilText(x.ExpiresInSeconds))
 		line("in", "%s in %d packets, SPI %s", bytesText(float64(x.BytesIn)), x.PacketsIn, x.SPIIn)
 		line("out", "%s in %d packets, SPI %s", bytesText(float64(x.BytesOut)), x.PacketsOut, x.SPIOut)
 	}
 }
 
-// saOrder is what sa delete and sa rekey have in common.
+// saOrder is the common part of sa delete and sa rekey.
 func (w *ironwarp) saOrder(c *cli.Context, ike func(context.Context, string) (int, error), children func(context.Context, string, string) (int, error)) (peer, what string, n int, err error) {
 	a, err := args(c, "PEER")
 	if err != nil {
 		return "", "", 0, err
 	}
 	if c.Bool("ike") && c.String("child") != "" {
-		return "", "", 0, &usageError{msg: "--ike and --child exclude each other", fix: "an IKE SA goes with all its children"}
+		return "", "", 0, &usageError{msg: "--ike and --child exclude each other", fix: "the IKE SA includes all its children"}
 	}
 	if c.Bool("ike") {
 		n, err = ike(c.Context, a[0])

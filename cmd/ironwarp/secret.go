@@ -49,7 +49,7 @@ func (w *ironwarp) keepSecret(c *cli.Context, main, peer string) (config.KeptSec
 	return config.KeepSecret(cfg, peer, s)
 }
 
-// carry prints how a secret gets to the peer's host.
+// carry prints the command that copies a secret to the peer's host.
 func (w *ironwarp) carry(peer, address, secret string) {
 	w.printf("  scp -p %s root@%s:%s\n", secret, scpHost(address), carried(peer))
 }
@@ -62,8 +62,8 @@ func scpHost(address string) string {
 	return address
 }
 
-// carried is where a secret is put down on the peer's host: each pair of hosts has a
-// file of its own.
+// carried is where a secret is kept on the peer's host: each pair of hosts has a file of
+// its own.
 func carried(peer string) string {
 	host, err := os.Hostname()
 	if err != nil || config.CheckPeerName(host) != nil {

@@ -16,7 +16,7 @@ func (w *ironwarp) securityCommand() *cli.Command {
 			Name: "audit", Usage: "each requirement: how it is met, what weakens it here, and what to do",
 			Description: "It reads the running daemon and changes nothing. Exit status 1: something is not met.",
 			Flags: remote(
-				&cli.BoolFlag{Name: "weak", Usage: "show those alone that are weakened or not met"},
+				&cli.BoolFlag{Name: "weak", Usage: "show only those that are weakened or not met"},
 			),
 			Action: w.audit,
 		}},

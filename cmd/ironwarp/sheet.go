@@ -44,7 +44,7 @@ func (s *sheet) row(cells ...any) {
 	s.rows = append(s.rows, row)
 }
 
-// gap stands between two columns, and more heads the place of those left out.
+// gap is between two columns, and more is the heading in place of those left out.
 const (
 	gap  = "  "
 	more = "..."
@@ -52,8 +52,8 @@ const (
 	least = 12
 )
 
-// fit chooses the columns that there is room for, and the width of the widest
-// where even these are too wide, else 0.
+// fit chooses the columns that there is room for, and the width of the widest if even
+// these are too wide, otherwise 0.
 func (s *sheet) fit() (columns []int, widest, width int) {
 	widths := make([]int, len(s.columns))
 	total := 0

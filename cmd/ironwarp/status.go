@@ -15,9 +15,9 @@ func (w *ironwarp) statusCommand() *cli.Command {
 	return &cli.Command{
 		Name: "status", Usage: "peers, SAs, streams, sessions, disks and their rates",
 		Flags: remote(
-			&cli.BoolFlag{Name: "resources", Aliases: []string{"r"}, Usage: "who has what of the RNIC, in place of that"},
-			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "again and again until Ctrl-C"},
-			&cli.DurationFlag{Name: "interval", Value: 2 * time.Second, Usage: "`TIME` between two looks with --watch"},
+			&cli.BoolFlag{Name: "resources", Aliases: []string{"r"}, Usage: "who uses how much of the RNIC, instead"},
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "repeat until Ctrl-C"},
+			&cli.DurationFlag{Name: "interval", Value: 2 * time.Second, Usage: "`TIME` between updates with --watch"},
 		),
 		Action: w.status,
 	}
@@ -46,7 +46,7 @@ func (w *ironwarp) status(c *cli.Context) error {
 		return w.print(c, v, page)
 	}
 	if c.Duration("interval") < 100*time.Millisecond {
-		return &usageError{msg: "--interval is too short", fix: "100ms is the least"}
+		return &usageError{msg: "--interval is too short", fix: "use at least 100ms"}
 	}
 	tick := time.NewTicker(c.Duration("interval"))
 	defer tick.Stop()

@@ -11,13 +11,13 @@ import (
 func (w *ironwarp) streamCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "stream",
-		Usage: "RDMA streams, and what they cost",
+		Usage: "RDMA streams and their slow paths",
 		Subcommands: []*cli.Command{
 			{
 				Name: "ls", Usage: "list them with trust model, idle time and slow paths, of all peers or of one", ArgsUsage: "[PEER]",
 				Flags: remote(), Action: w.streamList, BashComplete: w.completePeers,
 			},
-			{Name: "kill", Usage: "end one; a session that it belongs to makes another", ArgsUsage: "ID", Flags: remote(), Action: w.streamKill},
+			{Name: "kill", Usage: "end a stream; the session that it belongs to makes another", ArgsUsage: "ID", Flags: remote(), Action: w.streamKill},
 		},
 	}
 }

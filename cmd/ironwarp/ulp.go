@@ -14,7 +14,7 @@ func (w *ironwarp) ulpCommand() *cli.Command {
 		Description: "ULPs are users of this host who use the daemon without root's rights, each with disks, a quota and a trust model of its own.\n" +
 			"The configuration names them under ulps:.",
 		Subcommands: []*cli.Command{
-			{Name: "ls", Usage: "list the ULPs; for who is one: what it is and may", Flags: remote(), Action: w.ulpList},
+			{Name: "ls", Usage: "list the ULPs; a ULP sees only itself, and what it may do", Flags: remote(), Action: w.ulpList},
 		},
 	}
 }
@@ -47,7 +47,7 @@ func (w *ironwarp) ulpList(c *cli.Context) error {
 	})
 }
 
-// ownerText is whose a disk is, in a list that has some of ULPs.
+// ownerText is the owner of a disk, in a list that has some of ULPs.
 func ownerText(at api.Attachment) string {
 	if at.ULP == "" {
 		return "root"

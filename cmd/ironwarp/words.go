@@ -8,7 +8,7 @@ import (
 )
 
 // flagsFirst puts the flags of a command line before its arguments, where the
-// parser wants them; people write them anywhere. What follows -- is left alone.
+// parser expects them; people write them anywhere. Words after -- stay as they are.
 func flagsFirst(app *cli.App, words []string) []string {
 	if len(words) == 0 {
 		return words
@@ -97,12 +97,12 @@ func commandOf(commands []*cli.Command, name string) *cli.Command {
 	return nil
 }
 
-// alike is how much two words have to have in common (Jaro-Winkler, 0 to 1) for
-// one to be meant where the other was written.
+// alike is how similar two words must be (Jaro-Winkler, 0 to 1) for one to be
+// suggested in place of the other.
 const alike = 0.8
 
-// meant is what of the known words may have been meant by word, as a question to
-// the user, or "".
+// meant asks the user whether one of the known words was meant by word; "" if none is
+// similar.
 func meant(word string, known []string, prefix string) string {
 	best, how := "", alike
 	for _, k := range known {

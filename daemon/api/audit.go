@@ -8,29 +8,29 @@ import (
 // How a requirement is met.
 const (
 	AuditMet      = "met"
-	AuditWeakened = "weakened" // met but for what somebody's choice waives
+	AuditWeakened = "weakened" // met, except for what a choice of somebody's waives
 	AuditNotMet   = "not met"
 )
 
-// Audit says how a running daemon meets each requirement of RFC 5042.
+// Audit is how a running daemon meets each requirement of RFC 5042.
 type Audit struct {
 	State        string        `json:"state"`        // the worst of all
 	Requirements []Requirement `json:"requirements"` // R1 to R34
 }
 
-// Requirement is one of them.
+// Requirement is a requirement of RFC 5042, and how it is met.
 type Requirement struct {
 	ID      string     `json:"id"`       // such as R4, as in docs/security.md
 	Section string     `json:"section"`  // of RFC 5042
 	Text    string     `json:"requires"` // what it demands
 	State   string     `json:"state"`
 	How     string     `json:"how"`                // it is met in this configuration
-	Weak    []Weakness `json:"weakened,omitempty"` // what is in the way of it
+	Weak    []Weakness `json:"weakened,omitempty"` // what weakens it
 }
 
-// Weakness is something that a requirement suffers from.
+// Weakness is something that weakens a requirement.
 type Weakness struct {
-	Setting string `json:"setting"` // whose choice it is, as the configuration names it, or what is amiss
+	Setting string `json:"setting"` // the choice, as the configuration names it, or the fault
 	Effect  string `json:"effect"`
 	Fix     string `json:"fix"`
 	Unmet   bool   `json:"unmet,omitempty"` // it leaves nothing of the requirement

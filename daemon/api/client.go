@@ -37,8 +37,8 @@ func NewClient(socket string) *Client {
 	})
 }
 
-// NewClientOn is NewClient with connections that dial makes: whoever makes them is
-// the user that the daemon takes the client for.
+// NewClientOn is NewClient with connections that dial makes. To the daemon the client
+// is the user who made the connection.
 func NewClientOn(socket string, dial func(context.Context) (net.Conn, error)) *Client {
 	c := &Client{socket: socket}
 	c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
@@ -51,7 +51,7 @@ func (c *Client) Socket() string { return c.socket }
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// NotRunning reports whether an error says that no daemon answers.
+// NotRunning reports whether an error means that no daemon answers.
 func NotRunning(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
@@ -138,7 +138,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// stream makes a call that answers with Events; on sees all but the last.
+// stream makes a call that answers with Events; on gets all but the last.
 func (c *Client) stream(ctx context.Context, path string, in, out any, on func(Event)) error {
 	resp, err := c.send(ctx, http.MethodPost, path, in)
 	if err != nil {
@@ -226,7 +226,7 @@ func (c *Client) AddExport(ctx context.Context, spec ExportSpec) (v Export, err 
 	return v, c.call(ctx, http.MethodPost, "/v1/exports", spec, &v)
 }
 
-// RepairExport offers an export again whose storage has lost acknowledged writes. It
+// RepairExport offers an export again, whose storage has lost acknowledged writes. It
 // fails as each call does, with CodeNotFound for an unknown name.
 func (c *Client) RepairExport(ctx context.Context, name string) (v Export, err error) {
 	return v, c.call(ctx, http.MethodPost, "/v1/exports/"+url.PathEscape(name)+"/repair", nil, &v)
@@ -238,7 +238,7 @@ func (c *Client) SetExport(ctx context.Context, name string, change ExportChange
 	return v, c.call(ctx, http.MethodPatch, "/v1/exports/"+url.PathEscape(name), change, &v)
 }
 
-// RemoveExport removes an export. While peers have it open it takes force, and their
+// RemoveExport removes an export. While peers have it open force is needed, and their
 // I/O fails from then on. It fails as each call does, with CodeNotFound for an unknown
 // name.
 func (c *Client) RemoveExport(ctx context.Context, name string, force bool) error {
@@ -257,13 +257,13 @@ func (c *Client) Attachments(ctx context.Context) (v []Attachment, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/attachments", nil, &v)
 }
 
-// Attach brings a peer's export up as an NBD socket; on sees the progress. It fails as
+// Attach brings a peer's export up as an NBD socket; on gets the progress. It fails as
 // each call does, with CodeNotFound for an unknown name.
 func (c *Client) Attach(ctx context.Context, req AttachRequest, on func(Event)) (v Attachment, err error) {
 	return v, c.stream(ctx, "/v1/attachments", req, &v, on)
 }
 
-// Detach ends an attachment. While NBD clients are connected it takes force, and their
+// Detach ends an attachment. While NBD clients are connected force is needed, and their
 // I/O fails from then on. It fails as each call does, with CodeNotFound for an unknown
 // name.
 func (c *Client) Detach(ctx context.Context, peer, export string, force bool) error {
@@ -281,8 +281,8 @@ func (c *Client) IKESAs(ctx context.Context, peer string) (v []IKESA, err error)
 	return v, c.call(ctx, http.MethodGet, "/v1/ike?"+url.Values{"peer": {peer}}.Encode(), nil, &v)
 }
 
-// DeleteSAs deletes the child SAs of a peer, all or those of one name, and says how
-// many there were. It fails as each call does, with CodeNotFound for an unknown name.
+// DeleteSAs deletes the child SAs of a peer, all or those of one name, and returns
+// how many there were. It fails as each call does, with CodeNotFound for an unknown name.
 func (c *Client) DeleteSAs(ctx context.Context, peer, child string) (n int, err error) {
 	q := url.Values{"peer": {peer}}
 	if child != "" {
@@ -291,19 +291,19 @@ func (c *Client) DeleteSAs(ctx context.Context, peer, child string) (n int, err 
 	return n, c.call(ctx, http.MethodDelete, "/v1/sas?"+q.Encode(), nil, &n)
 }
 
-// DeleteIKE deletes the IKE SAs of a peer with their children, and says how many there
-// were. It fails as each call does, with CodeNotFound for an unknown name.
+// DeleteIKE deletes the IKE SAs of a peer with their children, and returns how many
+// there were. It fails as each call does, with CodeNotFound for an unknown name.
 func (c *Client) DeleteIKE(ctx context.Context, peer string) (n int, err error) {
 	return n, c.call(ctx, http.MethodDelete, "/v1/ike?"+url.Values{"peer": {peer}}.Encode(), nil, &n)
 }
 
 // RekeySAs makes new keys for the child SAs of a peer, all or those of one name, and
-// says for how many. It fails as each call does, with CodeNotFound for an unknown name.
+// returns for how many. It fails as each call does, with CodeNotFound for an unknown name.
 func (c *Client) RekeySAs(ctx context.Context, peer, child string) (n int, err error) {
 	return n, c.call(ctx, http.MethodPost, "/v1/sas/rekey", SARequest{Peer: peer, Child: child}, &n)
 }
 
-// RekeyIKE makes new keys for the IKE SAs of a peer, and says for how many. It fails as
+// RekeyIKE makes new keys for the IKE SAs of a peer, and returns for how many. It fails as
 // each call does, with CodeNotFound for an unknown name.
 func (c *Client) RekeyIKE(ctx context.Context, peer string) (n int, err error) {
 	return n, c.call(ctx, http.MethodPost, "/v1/ike/rekey", SARequest{Peer: peer}, &n)
@@ -320,7 +320,7 @@ func (c *Client) WatchSAs(ctx context.Context, peer string, on func(SAEvent)) er
 	})
 }
 
-// Resources reports who has what of the RNIC's resources. It fails as each call does.
+// Resources reports who uses how much of the RNIC's resources. It fails as each call does.
 func (c *Client) Resources(ctx context.Context) (v Resources, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/resources", nil, &v)
 }
@@ -330,7 +330,7 @@ func (c *Client) Streams(ctx context.Context) (v []Stream, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/streams", nil, &v)
 }
 
-// KillStream ends a stream of an ID, and reports what it was. It fails as each call
+// KillStream ends the stream with an ID, and returns what it was. It fails as each call
 // does, with CodeNotFound for an unknown name.
 func (c *Client) KillStream(ctx context.Context, id string) (v Stream, err error) {
 	return v, c.call(ctx, http.MethodDelete, "/v1/streams/"+url.PathEscape(id), nil, &v)
@@ -341,7 +341,7 @@ func (c *Client) Blocks(ctx context.Context) (v []Block, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/blocks", nil, &v)
 }
 
-// Block keeps a peer out for a while. A block that it has is replaced. It fails as each
+// Block keeps a peer out for a while. It replaces a block that the peer already has. It fails as each
 // call does, with CodeNotFound for an unknown name.
 func (c *Client) Block(ctx context.Context, req BlockRequest) (v Block, err error) {
 	return v, c.call(ctx, http.MethodPost, "/v1/blocks", req, &v)
@@ -353,13 +353,13 @@ func (c *Client) Unblock(ctx context.Context, peer string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/blocks/"+url.PathEscape(peer), nil, nil)
 }
 
-// Ping measures round trips; on sees each. It fails as each call does, with
+// Ping measures round trips; on gets each. It fails as each call does, with
 // CodeNotFound for an unknown name.
 func (c *Client) Ping(ctx context.Context, req PingRequest, on func(Event)) (v PingResult, err error) {
 	return v, c.stream(ctx, "/v1/ping", req, &v, on)
 }
 
-// Bench runs a short benchmark; on sees each row as it is measured. It fails as each
+// Bench runs a short benchmark; on gets each row as it is measured. It fails as each
 // call does, with CodeNotFound for an unknown name.
 func (c *Client) Bench(ctx context.Context, req BenchRequest, on func(Event)) (v BenchResult, err error) {
 	return v, c.stream(ctx, "/v1/bench", req, &v, on)

@@ -15,9 +15,9 @@
 //	GET    /v1/ike             DELETE        IKE SAs with their children (of ?peer=); delete those of ?peer=
 //	POST   /v1/sas/rekey                     make new keys (SARequest)
 //	POST   /v1/ike/rekey                     make new keys (SARequest)
-//	POST   /v1/sas/watch *                   what happens to SAs, until the caller goes
+//	POST   /v1/sas/watch *                   what happens to SAs, until the caller disconnects
 //	GET    /v1/ulps                          local users of the daemon
-//	GET    /v1/resources                     who has what of the RNIC
+//	GET    /v1/resources                     who uses how much of the RNIC
 //	GET    /v1/streams                       RDMA streams
 //	DELETE /v1/streams/ID                    end one
 //	GET    /v1/blocks          POST          peers that are kept out; keep one out (BlockRequest)
@@ -25,9 +25,9 @@
 //	POST   /v1/ping *                        RDMA round trips (PingRequest)
 //	POST   /v1/bench *                       a short benchmark (BenchRequest)
 //
-// Who connects, the kernel says. Root, the daemon's own user and privileged ULPs may
+// The kernel reports who connects. Root, the daemon's own user and privileged ULPs may
 // make all calls. Other ULPs may ask for info, status, ulps, resources, streams, peers
-// and their exports, and attach, detach and ping: all that as far as it is theirs.
+// and their exports, and attach, detach and ping, each for what is its own.
 //
 // The calls marked * answer with one JSON object per line: any number of
 // Events with progress, then one with a result or an error. Every other failure

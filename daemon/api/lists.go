@@ -2,8 +2,8 @@ package api
 
 import "reflect"
 
-// Lists returns v as it is to be written as JSON: with an empty list, [], wherever v has
-// none. v itself stays as it is.
+// Lists returns v with an empty list in place of each nil one, so that JSON has [] and
+// not null. v itself does not change.
 func Lists(v any) any {
 	if v == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 
 // States of a peer.
 const (
-	PeerUp      = "up"      // streams may run: an SA is installed, or none is needed
+	PeerUp      = "up"      // streams can run: an SA is installed, or none is needed
 	PeerIdle    = "idle"    // nothing is wrong, the SA comes with the first stream
 	PeerPaused  = "paused"  // streams wait for an SA
 	PeerProblem = "problem" // streams cannot run; Problem says why
@@ -57,7 +57,7 @@ type Path struct {
 }
 
 // PathState is a pair of addresses by which a peer is reached, the first one
-// included, and how it stands with it.
+// included, and its state.
 type PathState struct {
 	Path
 	Protection string `json:"protection"` // of its SAs, a state of a peer
@@ -80,9 +80,9 @@ type Carrier struct {
 	// auto.
 	Transport string `json:"transport,omitempty"`
 	Why       string `json:"why"` // in words
-	// Tried are those that were given up, of late, and why, with transport auto.
+	// Tried are the transports that were given up lately, and why, with transport auto.
 	Tried     []Tried `json:"tried,omitempty"`
-	Fallbacks uint64  `json:"fallbacks"` // times that one was given up for the next best
+	Fallbacks uint64  `json:"fallbacks"` // times that a transport was given up for the next best
 }
 
 // Tried is a transport that did not work.
@@ -110,8 +110,8 @@ type Peer struct {
 	CertExpires time.Time `json:"cert_expires,omitzero"`
 }
 
-// NarrowPath says that the path to a peer drops packets that this host's route has
-// room for, and says nothing of it. Lengths are those of IP packets, within the
+// NarrowPath means that the path to a peer drops packets that this host's route has
+// room for, without an ICMP error. Lengths are those of IP packets, within the
 // tunnel if there is one, as this host sends them.
 type NarrowPath struct {
 	Transport    string `json:"transport"`     // of the stream that found it
@@ -128,8 +128,8 @@ func (n *NarrowPath) Fix() string {
 	return "streams keep to the shorter ones, and new ones have to find out again; set the MTU of the route or the interface to the peer, on both hosts, to what the path carries, or mend the path"
 }
 
-// IPsec is what has happened to a peer's SAs since the daemon knows it, and how
-// it stands with them.
+// IPsec is what has happened to a peer's SAs since the daemon has known it, and their
+// state.
 type IPsec struct {
 	Guarded              bool      `json:"guarded"` // the kernel's guard is in place
 	StateSeconds         float64   `json:"state_seconds"`
@@ -166,7 +166,7 @@ type Refused struct {
 	Other         uint64 `json:"other"`
 }
 
-// LiveSA is the youngest IKE SA with a peer and what it has agreed on.
+// LiveSA is the youngest IKE SA with a peer, and what was agreed on in it.
 type LiveSA struct {
 	IKEVersion int     `json:"ike_version"`
 	LocalID    string  `json:"local_id"`

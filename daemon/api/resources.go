@@ -9,18 +9,18 @@ const (
 	PrincipalPeer   = "peer"
 )
 
-// Resources is who has what of the RNIC's resources (RFC 5042 section 2.1).
+// Resources is who uses how much of the RNIC's resources (RFC 5042 section 2.1).
 type Resources struct {
 	Device Principal   `json:"device"`
 	ULPs   []Principal `json:"ulps"`  // by name
-	Peers  []Principal `json:"peers"` // by name: those that are configured, and who else has something
+	Peers  []Principal `json:"peers"` // by name: those that are configured, and others that use something
 	// Events that the RNIC reported since the daemon was started, by kind and peer.
 	Events []EventCount `json:"events"`
-	// EventsDropped are those that found the RNIC's queue full.
+	// EventsDropped counts the events for which the RNIC's queue had no room.
 	EventsDropped uint64 `json:"events_dropped"`
 }
 
-// Principal is who is counted, and what it has.
+// Principal is one whose use of resources is counted, and its use.
 type Principal struct {
 	Kind     string     `json:"kind"`
 	Name     string     `json:"name"`               // of a ULP or a peer
@@ -29,13 +29,13 @@ type Principal struct {
 	Uses     []Resource `json:"resources"`
 }
 
-// Resource is what a principal has of one resource. Resources are named as the
+// Resource is how much of one resource a principal uses. Resources are named as the
 // configuration's limits are; memory is in bytes.
 type Resource struct {
 	Name  string `json:"name"`
 	Used  int64  `json:"used"`
 	Limit int64  `json:"limit,omitempty"` // 0: that of the device
-	Share int64  `json:"share,omitempty"` // never refused on account of others; 0: it is not divided
+	Share int64  `json:"share,omitempty"` // reserved, whatever others use; 0: the resource is not divided
 }
 
 // EventCount counts events of one kind and peer.
@@ -45,8 +45,8 @@ type EventCount struct {
 	Count uint64 `json:"count"`
 }
 
-// SlowPath counts what a peer has made a stream do beside the usual (RFC 5042
-// section 6.4.4), by kind.
+// SlowPath counts the slow paths that a peer made a stream take (RFC 5042 section
+// 6.4.4), by kind.
 type SlowPath struct {
 	Kind  string `json:"kind"`
 	Count uint64 `json:"count"`
@@ -55,7 +55,7 @@ type SlowPath struct {
 // Who drops the packets of a blocked peer.
 const (
 	BlockedByKernel = "kernel" // nothing of the peer's comes in, and none leaves to it
-	BlockedByDaemon = "daemon" // its streams are refused: there is no ESP to tell it by
+	BlockedByDaemon = "daemon" // its streams are refused: there is no ESP to recognise it by
 )
 
 // BlockRequest asks for a block of a peer.

@@ -101,7 +101,7 @@ type SAEvent struct {
 	UniqueID uint32 `json:"unique_id,omitempty"`
 	SPIIn    string `json:"spi_in,omitempty"`
 	SPIOut   string `json:"spi_out,omitempty"`
-	// BytesIn and BytesOut are what a child that went has carried.
+	// BytesIn and BytesOut are how much a child that went has carried.
 	BytesIn  uint64 `json:"bytes_in,omitempty"`
 	BytesOut uint64 `json:"bytes_out,omitempty"`
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Seconds is the time of a request, def where it names none. It fails with an *Error of
-// CodeInvalid where that is no time, or beyond limit.
+// Seconds is the time of a request, def if it names none. It fails with an *Error of
+// CodeInvalid if that is no time, or beyond limit.
 func Seconds(s float64, def, limit time.Duration) (time.Duration, error) {
 	switch {
 	case s == 0:

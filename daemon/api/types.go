@@ -13,13 +13,13 @@ const (
 	CodeNotFound    = "not_found"   // no such peer, export, attachment
 	CodeExists      = "exists"      // there already
 	CodeInUse       = "in_use"      // something else needs it
-	CodeForbidden   = "forbidden"   // the peer or the system says no
+	CodeForbidden   = "forbidden"   // the peer or the system refuses
 	CodeUnavailable = "unavailable" // something that is needed does not answer
 	CodeTimeout     = "timeout"     // it took too long
 	CodeInternal    = "internal"
 )
 
-// Error says what was tried and found, and what to do about it.
+// Error is what was tried and found, and what to do about it.
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -42,8 +42,8 @@ func (e Error) MarshalJSON() ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// ExitStatus is how the command ends after an error of this code: 1 where none
-// says more.
+// ExitStatus is the command's exit status after an error of this code, 1 for an error
+// of no particular kind.
 func ExitStatus(code string) int {
 	switch code {
 	case CodeInvalid:
@@ -80,7 +80,7 @@ type Event struct {
 	Error    *Error          `json:"error,omitempty"`
 }
 
-// Info says who answers at a control socket.
+// Info is the daemon that answers at a control socket.
 type Info struct {
 	Version       string    `json:"version"`
 	PID           int       `json:"pid"`
@@ -93,7 +93,7 @@ type Info struct {
 // States of an export.
 const (
 	ExportReady   = "ready"
-	ExportOpening = "opening" // its storage has been opened for a moment
+	ExportOpening = "opening" // its storage is being opened
 	ExportProblem = "problem"
 )
 
@@ -107,7 +107,7 @@ type ExportSpec struct {
 	Trust    string   `json:"trust,omitempty"` // trust model of sessions of those allowed; "": as the service's
 }
 
-// ExportChange changes an export's declaration. What is nil stays.
+// ExportChange changes an export's declaration. Fields that are nil stay as they are.
 type ExportChange struct {
 	Allow    []string `json:"allow,omitempty"`    // who may attach it from now on, too
 	Disallow []string `json:"disallow,omitempty"` // who may not any more
@@ -123,7 +123,7 @@ type Export struct {
 	Source  string `json:"source"`
 	State   string `json:"state"`
 	Problem *Error `json:"problem,omitempty"`
-	// Warning is what its storage may keep silent about.
+	// Warning is a fault that its storage may not report.
 	Warning *Error `json:"warning,omitempty"`
 	UUID    string `json:"uuid,omitempty"`      // of the disk, while it is open
 	Size    int64  `json:"size_bytes,omitzero"` // absent: its storage is not open
@@ -156,11 +156,11 @@ type AttachRequest struct {
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 }
 
-// Removed is what became of a peer that was removed.
+// Removed is the outcome of the removal of a peer.
 type Removed struct {
 	Removed string `json:"removed"` // its name
-	// Held reports why parts of its guard stay in the kernel for now. The daemon lets
-	// them go when it can.
+	// Held is why parts of its guard stay in the kernel for now. The daemon removes them
+	// when it can.
 	Held []string `json:"held,omitempty"`
 }
 
@@ -213,7 +213,7 @@ type Stream struct {
 	BytesOut   uint64  `json:"bytes_out"`
 	Trust      string  `json:"trust"`        // the trust model that it runs under
 	Idle       float64 `json:"idle_seconds"` // since it last moved something
-	// Slow is what the peer has made it do on slow paths; what is 0 is left out.
+	// Slow counts the slow paths that the peer made it take; kinds with none are left out.
 	Slow []SlowPath `json:"slow_path,omitempty"`
 }
 
@@ -229,7 +229,7 @@ type Session struct {
 	AgeSeconds float64 `json:"age_seconds"`
 }
 
-// Listener is an address at which peers are awaited.
+// Listener is an address at which the daemon accepts peers.
 type Listener struct {
 	Address   string   `json:"address"`
 	Transport string   `json:"transport"`                // tcp, sctp, sctp-udp
@@ -266,7 +266,7 @@ type Status struct {
 	Unusable       []*Error     `json:"unusable,omitempty"` // parts of the configuration that do nothing
 }
 
-// Reloaded says what a reload changed.
+// Reloaded is what a reload changed.
 type Reloaded struct {
 	Changed []string `json:"changed"` // one line each
 	Restart []string `json:"restart"` // settings that wait for a restart of the daemon

@@ -6,8 +6,8 @@ import (
 	"net/url"
 )
 
-// ULP is a local consumer of the RNIC (RFC 5042 section 2.1.3): users of this host
-// who use the daemon on an account of their own.
+// ULP is a local consumer of the RNIC (RFC 5042 section 2.1.3): users of this host who
+// use the daemon with an account of their own.
 type ULP struct {
 	Name           string   `json:"name"`
 	Privileged     bool     `json:"privileged"`
@@ -23,13 +23,13 @@ type ULP struct {
 	Problem        *Error   `json:"problem,omitempty"` // why it is disabled; its users are refused
 }
 
-// ULPs lists the local consumers: all for who is privileged, for others that which they
-// are. It fails as each call does.
+// ULPs lists the local consumers: all of them for a privileged caller, its own ULP for
+// any other. It fails as each call does.
 func (c *Client) ULPs(ctx context.Context) (v []ULP, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/ulps", nil, &v)
 }
 
-// DetachOf is Detach for an attachment of a ULP, which takes privileges. It fails as
+// DetachOf is Detach for an attachment of a ULP, for which privileges are needed. It fails as
 // Detach does.
 func (c *Client) DetachOf(ctx context.Context, ulp, peer, export string, force bool) error {
 	q := url.Values{"ulp": {ulp}}

@@ -1,6 +1,6 @@
-// Package audit says how a daemon meets the security requirements of RFC 5042, R1 to
-// R34 of docs/security.md, as it is configured and running: which settings weaken
-// them, and what to do. It looks at nothing but the Snapshot that it is given.
+// Package audit reports how a daemon, as it is configured and running, meets the security
+// requirements of RFC 5042, R1 to R34 of docs/security.md: which settings weaken them, and
+// what to do. It looks at nothing but the Snapshot that it is given.
 package audit
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
-// Snapshot is what there is to know of a running daemon.
+// Snapshot is everything that matters of a running daemon.
 type Snapshot struct {
 	Config    *config.Config
 	Peers     []api.Peer

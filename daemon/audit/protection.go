@@ -9,7 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
-// protection says what protects the peers (R4).
+// protection is what protects the peers (R4).
 func (v *view) protection() string {
 	n := map[config.Protection]int{}
 	for _, p := range v.c.Peers {
@@ -57,7 +57,7 @@ func (v *view) unprotected() []api.Weakness {
 	return out
 }
 
-// guardless says that the kernel's guard of a peer is not there, or has holes.
+// guardless reports a kernel's guard of a peer that is missing, or has holes.
 func (v *view) guardless(p config.Peer) []api.Weakness {
 	st, ok := v.state(p.Name)
 	if ok && st.IPsec != nil && st.IPsec.Guarded {

@@ -6,8 +6,8 @@ import "github.com/ironwarp/ironwarp/daemon/api"
 type requirement struct {
 	id, section, text string
 	how               string                     // it is met, whatever is configured
-	here              func(*view) string         // what more there is to say of this configuration
-	weak              func(*view) []api.Weakness // what weakens it, but for trust models
+	here              func(*view) string         // more about this configuration
+	weak              func(*view) []api.Weakness // what weakens it, trust models aside
 }
 
 var requirements = [...]requirement{

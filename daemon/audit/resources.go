@@ -39,7 +39,7 @@ func (v *view) quotas() string {
 	return text + ": `ironwarp status --resources`"
 }
 
-// smallShares are principals whose share does not do for what they are configured to
+// smallShares are principals whose share is too small for what they are configured to
 // use (R2).
 func (v *view) smallShares() []api.Weakness {
 	var out []api.Weakness
@@ -75,7 +75,7 @@ func (v *view) blocking() string {
 	return fmt.Sprintf("; who makes more than %d a second, %d at once, is blocked for %s", b.PerSecond, b.Burst, config.FormatDuration(b.For))
 }
 
-// blockless is what is in the way of blocks (R19).
+// blockless is what prevents blocks (R19).
 func (v *view) blockless() []api.Weakness {
 	var out []api.Weakness
 	if v.c.Block.PerSecond == 0 {

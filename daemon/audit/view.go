@@ -10,11 +10,11 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// view is a Snapshot, and what follows from it for several requirements.
+// view is a Snapshot, and conclusions for several requirements.
 type view struct {
 	*Snapshot
 	c *config.Config
-	// trusted is who trusts how much, but for those that trust nobody.
+	// trusted is who trusts how much, except those that trust nobody.
 	trusted []trusted
 }
 
@@ -75,7 +75,7 @@ func (v *view) trust(t trusted) {
 	}
 }
 
-// serviceSetting is what says how much a service trusts.
+// serviceSetting is the setting of how much a service trusts.
 func (v *view) serviceSetting(name string) string {
 	if t := v.c.Services[name].Trust; t != "" {
 		return fmt.Sprintf("services: %s: trust: %s", name, t)
@@ -102,7 +102,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// waived is what a trust model waives of a requirement, by docs/trust-models.md.
+// waived is the part of a requirement that a trust model waives, by docs/trust-models.md.
 var waived = map[string]struct {
 	by     func(verbs.Trust) bool
 	effect string
@@ -153,7 +153,7 @@ func (v *view) state(name string) (api.Peer, bool) {
 	return v.Peers[i], true
 }
 
-// share is what of a resource is kept for a principal, 0 if nothing is.
+// share is how much of a resource is kept for a principal.
 func share(p api.Principal, resource string) int64 {
 	for _, r := range p.Uses {
 		if r.Name == resource {

@@ -77,8 +77,8 @@ type Peer struct {
 	Name     string
 	Identity transport.Identity
 	Address  netip.Addr
-	Paths    []string // by which the kernel knows it, if it does
-	IPsec    bool     // it does
+	Paths    []string // by which the kernel knows it
+	IPsec    bool     // the kernel knows it
 }
 
 // Kernel blocks peers by their paths; *ipsec.Manager does.
@@ -88,7 +88,7 @@ type Kernel interface {
 	Blocks() []guard.Block
 }
 
-// Config says what blocks need of the rest of the host.
+// Config is what blocks need of the rest of the host.
 type Config struct {
 	Log    *slog.Logger
 	Policy config.Block
@@ -98,17 +98,17 @@ type Config struct {
 	Begun func(p Peer, why error)
 }
 
-// List is the peers that are kept out, and what others have created lately.
+// List is the peers that are kept out, and the streams that others have created lately.
 type List struct {
 	cfg      Config
 	intake   *intake
 	refusing refusing
 }
 
-// New returns a List without blocks but the kernel's. Watch has its policy kept.
+// New returns a List whose only blocks are the kernel's. Watch enforces its policy.
 func New(cfg Config) *List { return &List{cfg: cfg, intake: newIntake(cfg.Policy)} }
 
-// SetPolicy changes who is blocked by itself; whoever is configured begins anew.
+// SetPolicy changes which peers are blocked automatically; every peer begins anew.
 func (l *List) SetPolicy(p config.Block) { l.intake.set(p) }
 
 // Created counts a stream, or an attempt at one, that failed with err. It does not block.
@@ -184,8 +184,8 @@ func (l *List) block(ctx context.Context, p Peer, span time.Duration, why string
 	return b, nil
 }
 
-// blockInKernel blocks all addresses of a peer. It is ipsec.ErrUnknownPeer for one
-// that the kernel does not know by anything.
+// blockInKernel blocks all addresses of a peer. It fails with ipsec.ErrUnknownPeer for
+// one that the kernel cannot recognise.
 func (l *List) blockInKernel(ctx context.Context, p Peer, span time.Duration, why string) error {
 	k := l.cfg.Kernel()
 	if k == nil || !p.IPsec {
@@ -247,8 +247,8 @@ func (l *List) Watch(ctx context.Context) {
 	}
 }
 
-// blockFor blocks a peer that has created too many streams. A block that it has stays
-// as it is: somebody may have wanted it for longer.
+// blockFor blocks a peer that has created too many streams. A block that it already has
+// stays: somebody may have wanted it for longer.
 func (l *List) blockFor(ctx context.Context, x excess) {
 	p := l.find(x.peer)
 	if p == nil || slices.ContainsFunc(l.All(), func(b api.Block) bool { return b.Peer == x.peer }) {

@@ -11,9 +11,9 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec"
 )
 
-// intake counts the streams that each peer creates, attempts included, so that one
-// who keeps doing so can be blocked (RFC 5042 section 6.4.1): a bucket for each,
-// that holds Burst and gets PerSecond.
+// intake counts the streams that each peer creates, attempts included, so that a peer
+// that keeps creating them can be blocked (RFC 5042 section 6.4.1): a bucket for each,
+// which holds Burst and is refilled by PerSecond.
 type intake struct {
 	now    func() time.Time
 	excess chan excess // whom to block
@@ -36,15 +36,15 @@ type excess struct {
 	time time.Duration // for which it is to be blocked
 }
 
-// maxExcess is how many peers may wait to be blocked. One for whom there is no room
-// is asked for at its next stream.
+// maxExcess is how many peers may wait to be blocked. One for which there is no room
+// gets its turn with its next stream.
 const maxExcess = 64
 
 func newIntake(p config.Block) *intake {
 	return &intake{now: time.Now, excess: make(chan excess, maxExcess), policy: p, peers: map[string]*intakeOf{}}
 }
 
-// set changes the policy; whoever is configured begins with a full bucket.
+// set changes the policy; every peer begins with a full bucket.
 func (i *intake) set(p config.Block) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -90,7 +90,7 @@ func (i *intake) forget(peer string) {
 	i.mu.Unlock()
 }
 
-// blockTime is how long a block lasts if nobody says how long.
+// blockTime is how long a block lasts by default.
 func (i *intake) blockTime() time.Duration {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
-// CheckPeerName says why a name cannot be a peer's, nil if it can.
+// CheckPeerName fails if a name cannot be a peer's. The error is the reason.
 func CheckPeerName(s string) error { return checkName(s, MaxPeerName) }
 
-// CheckExportName says why a name cannot be an export's, nil if it can.
+// CheckExportName fails if a name cannot be an export's. The error is the reason.
 func CheckExportName(s string) error { return checkName(s, MaxExportName) }
 
 // checkName keeps names usable in file names, socket names, URLs, metric labels
@@ -40,8 +40,8 @@ func checkName(s string, limit int) error {
 	return nil
 }
 
-// CheckAllowed says why an entry cannot stand in an export's allow, nil if it
-// can: the name of a peer, or an IKE identity behind AllowIdentity.
+// CheckAllowed fails if an entry cannot be in an export's allow: it has to be the name of
+// a peer, or an IKE identity behind AllowIdentity. The error is the reason.
 func CheckAllowed(s string) error {
 	if id, ok := strings.CutPrefix(s, AllowIdentity); ok {
 		return checkIdentity(id)
@@ -52,10 +52,10 @@ func CheckAllowed(s string) error {
 	return nil
 }
 
-// CheckCRLURI says why a text cannot name a certificate revocation list, nil if it can.
+// CheckCRLURI fails if a text cannot name a certificate revocation list.
 func CheckCRLURI(s string) error { return checkURI(s, "http", "https", "file") }
 
-// CheckOCSPURI says why a text cannot name an OCSP responder, nil if it can.
+// CheckOCSPURI fails if a text cannot name an OCSP responder.
 func CheckOCSPURI(s string) error { return checkURI(s, "http", "https") }
 
 func checkURI(s string, schemes ...string) error {

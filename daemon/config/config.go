@@ -18,14 +18,14 @@ const DefaultPath = "/etc/ironwarp/ironwarp.yaml"
 // DefaultSocket is the control socket of a daemon with default settings.
 const DefaultSocket = "/run/ironwarp/ironwarp.sock"
 
-// Config is everything an administrator said, checked and with defaults
+// Config is everything that the administrator configured, checked and with defaults
 // filled in.
 type Config struct {
 	Path          string       // the main file
 	ListenPort    uint16       // of TCP, and of SCTP
 	ListenUDPPort uint16       // of SCTP in UDP
 	ListenOn      []netip.Addr // empty: the local address of each peer; 0.0.0.0 or :: alone: all
-	StateDir      string       // what survives a restart: attachments
+	StateDir      string       // for what survives a restart: attachments
 	RuntimeDir    string       // sockets
 	ControlSocket string
 	Log           Log
@@ -33,38 +33,38 @@ type Config struct {
 	IPsec         IPsec
 	Limits        Limits
 	Trust         Trust
-	Services      map[string]Service // by name; none says nothing
+	Services      map[string]Service // by name; only those that are configured
 	Idle          Idle
 	Block         Block
 	Slow          Slow
 	Peers         []Peer   // sorted by name
 	Exports       []Export // sorted by name
-	ULPs          []ULP    // as they stand in the file
+	ULPs          []ULP    // in the order of the file
 
-	said map[string]Pos // where some of it stands
+	said map[string]Pos // where some of it is written
 }
 
-// Log says how the daemon logs.
+// Log is how the daemon logs.
 type Log struct {
 	Level  string // debug, info, warn, error
 	Format string // text, json
 }
 
-// Metrics says where Prometheus may scrape. Without an address there is no
+// Metrics is where Prometheus may scrape. Without an address there is no
 // listener.
 type Metrics struct {
 	Listen netip.AddrPort
 }
 
-// IPsec says how to reach the IKE daemon, which data plane to use, and what
-// profiles there are besides the built-in ones.
+// IPsec is how to reach the IKE daemon, which data plane to use, and the profiles
+// besides the built-in ones.
 type IPsec struct {
 	VICI      string // VICI socket as a URL: unix:///var/run/charon.vici
 	DataPlane string // auto, kernel, userland
 	Profiles  []Profile
 }
 
-// Writers says how many may have an export attached for writing.
+// Writers is how many may have an export attached for writing.
 type Writers string
 
 // OneWriter is the default: further ones are refused. SharedWriters know of each
@@ -74,7 +74,7 @@ const (
 	SharedWriters Writers = "shared"
 )
 
-// CheckWriters says why a word is none of these, nil if it is one.
+// CheckWriters fails if a word is none of these.
 func CheckWriters(s string) error {
 	if s != "one" && s != string(SharedWriters) {
 		return errors.New("has to be one or shared")
@@ -101,7 +101,7 @@ type Export struct {
 	Origin   Pos
 }
 
-// Equal reports whether two declarations say the same, wherever they stand.
+// Equal reports whether two declarations are the same, wherever they are written.
 func (e Export) Equal(f Export) bool {
 	return e.Name == f.Name && e.Path == f.Path && e.ReadOnly == f.ReadOnly && e.Writers == f.Writers && e.Trust == f.Trust && slices.Equal(e.Allow, f.Allow)
 }
@@ -143,10 +143,10 @@ func (c *Config) PeerNames() []string {
 	return names
 }
 
-// Dir is the directory the main file stands in.
+// Dir is the directory of the main file.
 func (c *Config) Dir() string { return filepath.Dir(c.Path) }
 
-// NBDDir is where the sockets of attached disks stand.
+// NBDDir is the directory of the sockets of attached disks.
 func (c *Config) NBDDir() string { return filepath.Join(c.RuntimeDir, "nbd") }
 
 // Default is the configuration that an empty main file at path means.

@@ -16,14 +16,14 @@ import (
 
 // decoder walks the syntax tree of one file and collects its faults. It knows
 // YAML's mappings, sequences and scalars and nothing else: anchors, aliases and
-// tags are refused, so that what a file says can be read off it.
+// tags are refused, so that a file means what it shows.
 type decoder struct {
 	file string
 	base string // directory that relative file names count from
 	errs Errors
 }
 
-// fields maps each allowed key to what reads its value.
+// fields maps each allowed key to the function that reads its value.
 type fields map[string]func(ast.Node)
 
 // parse returns the root of the only document of a file, nil when it is empty.
@@ -97,7 +97,7 @@ func (d *decoder) entries(n ast.Node, what string, entry func(name *ast.StringNo
 	d.keys(n, what, "a name and what it stands for", entry)
 }
 
-// onlyKey reads one key of a mapping and passes over all else, faults included.
+// onlyKey reads one key of a mapping and ignores all others, faults included.
 func (d *decoder) onlyKey(n ast.Node, key string, read func(ast.Node)) {
 	faults := len(d.errs)
 	var found ast.Node
@@ -293,7 +293,7 @@ func (d *decoder) strings(what string, dst *[]string) func(ast.Node) {
 	}
 }
 
-// paths reads a list of file names; one alone may stand without brackets.
+// paths reads a list of file names; a single one may have no brackets.
 func (d *decoder) paths(what string, dst *[]string) func(ast.Node) {
 	return func(n ast.Node) {
 		read := func(n ast.Node) {
@@ -310,7 +310,7 @@ func (d *decoder) paths(what string, dst *[]string) func(ast.Node) {
 	}
 }
 
-// uris reads a list of URIs; one alone may stand without brackets.
+// uris reads a list of URIs; a single one may have no brackets.
 func (d *decoder) uris(what string, dst *[]string, check func(string) error) func(ast.Node) {
 	return func(n ast.Node) {
 		read := func(n ast.Node) {
@@ -342,7 +342,7 @@ func (d *decoder) path(what string, dst *string) func(ast.Node) {
 	}
 }
 
-// kind says what a node is, in words.
+// kind is what a node is, in words.
 func kind(n ast.Node) string {
 	switch n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
@@ -365,7 +365,7 @@ func kind(n ast.Node) string {
 	return "not understood"
 }
 
-// shown is the node's text if it is a scalar, else what it is.
+// shown is the node's text if it is a scalar, otherwise its kind.
 func shown(n ast.Node) string {
 	switch n.(type) {
 	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:

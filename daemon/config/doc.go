@@ -1,9 +1,9 @@
-// Package config reads, checks and writes what an administrator says:
+// Package config reads, checks and writes the configuration:
 // ironwarp.yaml, peers.d/*.yaml and exports.d/*.yaml beside it, and the secret
 // files they point to.
 //
 // Reading is strict. An unknown key, a wrong type or a value out of range is an
-// Error with file, line and column that says what is allowed, and all of them
-// are reported at once. Secrets never stand in these files: a peer names a
+// Error with file, line, column and what is allowed, and all of them are reported
+// at once. Secrets are never in these files: a peer names a
 // psk_file, which is refused unless its mode is 0600 or stricter.
 package config

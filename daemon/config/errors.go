@@ -20,7 +20,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Errors is every fault that a reading found, in the order of the files.
+// Errors are all faults that were found, in the order of the files.
 type Errors []*Error
 
 func (e Errors) Error() string {
@@ -31,7 +31,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap gives errors.As and errors.Is each fault.
+// Unwrap returns each fault, for errors.As and errors.Is.
 func (e Errors) Unwrap() []error {
 	out := make([]error, len(e))
 	for i, f := range e {

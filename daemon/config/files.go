@@ -14,7 +14,7 @@ import (
 // stepRemoved is a step of a change, like those of wholefile.WriteSteps.
 const stepRemoved = "file removed"
 
-// RemoveTemporary removes what killed processes have left beside the files of the
+// RemoveTemporary removes files that killed processes have left beside those of the
 // configuration. It fails with the file system's errors.
 func (c *Config) RemoveTemporary() error {
 	var err error
@@ -31,14 +31,14 @@ const (
 	secretsDir = "secrets"
 )
 
-// change is what becomes of the files of a configuration. The whole, as it will
-// be, is checked before anything is written.
+// change is a change of the files of a configuration. The whole resulting configuration is
+// checked before anything is written.
 type change struct {
 	main   string
 	before *Config
 	lock   *os.File
 	after  files
-	order  []string          // in which the files change; each step leaves a whole that checks
+	order  []string          // in which the files change; each step leaves a valid configuration
 	done   func(step string) // reports the steps of commit
 }
 
@@ -78,7 +78,7 @@ func begin(main string) (*change, error) {
 
 func (c *change) end() { c.lock.Close() }
 
-// put gives a file another content, nil to remove it.
+// put changes the content of a file, nil to remove it.
 func (c *change) put(path string, data []byte) {
 	if _, have := c.after[path]; !have {
 		c.order = append(c.order, path)

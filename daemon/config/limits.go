@@ -6,7 +6,7 @@ const (
 	// DefaultPort is the link's port of TCP and SCTP. NVMe over TCP has 4420; this one is
 	// outside the ranges that Linux gives to outgoing connections.
 	DefaultPort = 7471
-	// DefaultUDPPort is where SCTP in UDP is awaited (RFC 6951 section 6.2).
+	// DefaultUDPPort is the UDP port for SCTP in UDP (RFC 6951 section 6.2).
 	DefaultUDPPort = 9899
 
 	// MaxPaths is how many further pairs of addresses a peer may have: each costs
@@ -14,9 +14,9 @@ const (
 	MaxPaths = 7
 
 	// DefaultConnections per session: two streams keep both directions of a
-	// two-core host busy; more cost memory for chunks and win only on fast links.
+	// two-core host busy; more cost memory for chunks and gain only on fast links.
 	DefaultConnections = 2
-	// MaxConnections per session. Beyond one per core there is nothing to win.
+	// MaxConnections per session. Beyond one per core there is nothing to gain.
 	MaxConnections = 32
 
 	// MaxPeerName and MaxExportName in bytes keep
@@ -26,11 +26,11 @@ const (
 	MaxPeerName   = 32
 	MaxExportName = 48 // bytes
 
-	// MaxProfileName in bytes of an IPsec profile; it stands in tables.
+	// MaxProfileName in bytes of an IPsec profile; it appears in tables.
 	MaxProfileName = 32
 
-	// MinIdleReap and MaxIdleReap bound how long an idle child SA is kept: below,
-	// an SA would go between two looks of a file system at its disk.
+	// MinIdleReap and MaxIdleReap bound how long an idle child SA is kept: a
+	// shorter time would delete an SA between two accesses of an idle file system.
 	MinIdleReap = 10 * time.Second
 	MaxIdleReap = 24 * time.Hour // see MinIdleReap
 
@@ -44,7 +44,7 @@ const (
 	// MaxULPs is how many local consumers there may be: the device's guaranteed part
 	// is divided among them.
 	MaxULPs = 64
-	// MaxULPName in bytes; it stands in the paths of sockets.
+	// MaxULPName in bytes; it is part of the paths of sockets.
 	MaxULPName = 16
 	// DefaultAttachments are the disks that a local consumer may have attached at a
 	// time: each costs a socket, and some goroutines and buffers for each client.
@@ -78,8 +78,9 @@ const (
 	DefaultQueueSize = 128
 
 	// DefaultIdle is how long a stream is idle before it goes when streams run short:
-	// nobody sits at a disk that has not been touched for so long. MinIdle is what
-	// the RNIC counts in, some rounds of its looks; after MaxIdle it is no policy.
+	// nobody is using a disk that has not been touched for so long. MinIdle is some
+	// rounds of the RNIC's checks, below which it cannot measure; above MaxIdle it is no
+	// policy.
 	DefaultIdle = 5 * time.Minute
 	MinIdle     = time.Second        // see DefaultIdle
 	MaxIdle     = 7 * 24 * time.Hour // see DefaultIdle
@@ -94,7 +95,8 @@ const (
 	// back, and then as many a second as a loop of pings takes.
 	DefaultBlockRate  = 50
 	DefaultBlockBurst = 1000 // see DefaultBlockRate
-	// MinBlockBurst is what a host with a few disks needs when it comes back.
+	// MinBlockBurst is the number of streams that a host with a few disks makes when it
+	// comes back.
 	MinBlockBurst = 16
 	// DefaultBlock is how long a block lasts: somebody can look at it, and a peer that
 	// was repaired comes back by itself.

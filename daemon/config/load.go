@@ -19,7 +19,7 @@ import (
 // explicitly (mustExist). Every fault is reported, as Errors.
 func Load(path string, mustExist bool) (*Config, error) { return files(nil).load(path, mustExist) }
 
-// load is Load with the files as they will be.
+// load is Load with changed files.
 func (will files) load(path string, mustExist bool) (*Config, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -83,7 +83,7 @@ func (will files) loadDir(dir string, read func(*decoder, ast.Node)) Errors {
 	return errs
 }
 
-// names lists the files of a directory that count, in order.
+// names lists the configuration files of a directory, in order.
 func (will files) names(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -23,7 +23,7 @@ const (
 	ProtectPlaintext Protection = "plaintext" // nothing: insecure_plaintext: true
 )
 
-// Auth is how the hosts prove to each other who they are.
+// Auth is how the hosts authenticate each other.
 type Auth string
 
 // The kinds of Auth.
@@ -39,7 +39,7 @@ type Peer struct {
 	LocalAddress netip.Addr // zero: the address the route to Address uses
 	Port         uint16     // the port of TCP and SCTP that the peer listens on
 	Transport    Transport
-	UDPPort      uint16 // where the peer awaits SCTP in UDP; 0 where none is used
+	UDPPort      uint16 // where the peer listens for SCTP in UDP; 0 if it is not used
 	Paths        []Path // further addresses, for TransportSCTP
 	Protection   Protection
 	CRC          bool  // ask for MPA CRCs
@@ -71,13 +71,13 @@ type Peer struct {
 	profileAt Pos // of Profile
 }
 
-// defaultPeer has the settings of a peer that says nothing but its name and
-// address.
+// defaultPeer has the settings of a peer that is declared with a name and an address
+// only.
 func defaultPeer() Peer {
 	return Peer{Transport: TransportTCP, Protection: ProtectIPsec, CRC: true, LargeFPDU: true, Connections: DefaultConnections, ChildSAs: 1}
 }
 
-// Equal reports whether two declarations say the same, wherever they stand.
+// Equal reports whether two declarations are the same, wherever they are written.
 func (p Peer) Equal(q Peer) bool {
 	p.Origin, q.Origin, p.profileAt, q.profileAt = Pos{}, Pos{}, Pos{}, Pos{}
 	return reflect.DeepEqual(p, q)
@@ -93,8 +93,8 @@ func (p Peer) Setup() verbs.Setup {
 }
 
 // SameEnds reports whether two declarations are of the same hosts and flows, so
-// that streams of the one may go on under the other. Another number of child SAs
-// divides the ports otherwise, and old streams have ports of none of them.
+// that streams of the one may go on under the other. With another number of child SAs
+// the ports are divided differently, and no SA has the ports of old streams.
 func (p Peer) SameEnds(q Peer) bool {
 	return p.Address == q.Address && p.LocalAddress == q.LocalAddress && p.Port == q.Port && p.Protection == q.Protection &&
 		p.Transport == q.Transport && p.UDPPort == q.UDPPort && slices.Equal(p.Paths, q.Paths) &&
@@ -110,8 +110,8 @@ func (p Peer) Identity() string {
 	return cmp.Or(p.RemoteID, p.Address.String())
 }
 
-// Insecure lists what weakens the peer's protection by somebody's choice, in
-// words for logs and people.
+// Insecure lists the settings that weaken the peer's protection, in words for logs
+// and people.
 func (p Peer) Insecure() []string {
 	if p.Protection == ProtectPlaintext {
 		return []string{"its streams travel in clear and it is not authenticated"}

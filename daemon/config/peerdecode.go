@@ -36,7 +36,7 @@ func (d *decoder) peer(n ast.Node) Peer {
 		"limits":             d.peerQuota("limits", &p.Limits),
 	}
 	ike := d.peerIPsec(&p)
-	said := []string{} // which of them were said
+	said := []string{} // the keys that the file has
 	for key, read := range ike {
 		f[key] = func(n ast.Node) {
 			said = append(said, key)
@@ -91,8 +91,8 @@ func revocations() []string {
 	return []string{string(auth.RevocationStrict), string(auth.RevocationIfURI), string(auth.RevocationRelaxed)}
 }
 
-// fault says what is wrong with a peer as a whole, and what to do. said are the
-// IPsec keys that its declaration has.
+// fault is what is wrong with a peer as a whole, and what to do. said are the IPsec
+// keys that its declaration has.
 func (p *Peer) fault(said []string) (msg, fix string) {
 	switch {
 	case p.Name == "":
@@ -119,7 +119,7 @@ func (p *Peer) fault(said []string) (msg, fix string) {
 	return "", ""
 }
 
-// ipsecFault is fault for what a peer with IPsec says of it.
+// ipsecFault is fault for the IPsec settings of a peer.
 func (p *Peer) ipsecFault() (msg, fix string) {
 	if p.Auth == "" {
 		p.Auth = AuthPSK

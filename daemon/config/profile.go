@@ -13,8 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
-// Profile is an IPsec profile of the administrator's own: a built-in one with
-// differences.
+// Profile is an IPsec profile of the configuration: a built-in one with changes.
 type Profile struct {
 	*profile.Profile
 	Base   string
@@ -56,7 +55,7 @@ func (d *decoder) profiles(n ast.Node) []Profile {
 			return
 		}
 		if slices.Contains(profile.Names(), name.Value) {
-			d.fail(name, fmt.Sprintf("profile %s is built in", name.Value), "choose another name, and say base: "+name.Value)
+			d.fail(name, fmt.Sprintf("profile %s is built in", name.Value), "choose another name, and set base: "+name.Value)
 			return
 		}
 		if p, ok := d.profile(name, v); ok {
@@ -70,7 +69,7 @@ func (d *decoder) profile(name *ast.StringNode, n ast.Node) (Profile, bool) {
 	faults := len(d.errs)
 	out := Profile{Origin: d.pos(name)}
 	what := "profile " + name.Value
-	// The base comes first, wherever it stands: the rest is what differs.
+	// The base is read first, wherever it is written: the rest changes it.
 	d.onlyKey(n, "base", d.enum("base", func(s string) { out.Base = s }, profile.Names()...))
 	base, err := profile.ByName(out.Base)
 	if err != nil {
@@ -145,7 +144,7 @@ func (c *Config) resolve(p *Peer) (at Pos, msg, fix string) {
 	p.Resolved = r
 	switch {
 	case r.Mode == profile.Transport && c.IPsec.DataPlane == "userland":
-		return at, fmt.Sprintf("peer %s has transport mode and this host userland ESP", p.Name), "userland ESP has tunnel mode only: say mode: tunnel, or use a kernel with ESP"
+		return at, fmt.Sprintf("peer %s has transport mode and this host userland ESP", p.Name), "userland ESP has tunnel mode only: set mode: tunnel, or use a kernel with ESP"
 	case r.Version == 1 && p.ChildSAs > 1:
 		return at, fmt.Sprintf("peer %s has child_sas: %d and the profile %s with IKEv1", p.Name, p.ChildSAs, r.Name), "IKEv1 has one child SA per direction, since its selectors have no port ranges (RFC 2407 4.6.2): remove child_sas, or take a profile with IKEv2"
 	case r.Aggressive && (addressID(p.LocalID) || addressID(p.RemoteID)):

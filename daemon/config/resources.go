@@ -14,8 +14,8 @@ import (
 )
 
 // Trust names a trust model of RFC 5042 appendix C: NS-NT, NS-RT, S-NT, S-LT or
-// S-T. An empty one is as the next wider setting says: that of an export as its
-// service's, and that of a service as the device's.
+// S-T. An empty one stands for the next wider setting: that of an export for its
+// service's, and that of a service for the device's.
 type Trust string
 
 // Model is the model, the strictest for an empty name.
@@ -33,7 +33,7 @@ func Trusts() []string {
 	return names
 }
 
-// Quota is what one principal may have of the RNIC's resources; 0 is no limit of
+// Quota is how much one principal may use of the RNIC's resources; 0 is no limit of
 // its own.
 type Quota = verbs.Limits
 
@@ -64,7 +64,7 @@ type Service struct {
 	Limits Quota
 }
 
-// Idle says which idle streams are ended when streams run short (RFC 5042 section
+// Idle is which idle streams are ended when streams run short (RFC 5042 section
 // 6.4.2).
 type Idle struct {
 	After time.Duration // idle for so long; 0: none is ended
@@ -72,22 +72,22 @@ type Idle struct {
 	Mark  int           // percent of the streams, or their queues, that are in use then
 }
 
-// Block says when a peer that keeps creating streams is blocked where packets
-// come in (RFC 5042 section 6.4.1).
+// Block is when a peer that keeps creating streams is blocked in the kernel (RFC 5042
+// section 6.4.1).
 type Block struct {
 	PerSecond int           // streams, and attempts at one, that a peer may create each second; 0: none is blocked
 	Burst     int           // and at once
 	For       time.Duration // how long a block lasts
 }
 
-// Slow says how many of a stream's packets may take a slow path before the stream
-// is ended (RFC 5042 section 6.4.4).
+// Slow is how many of a stream's packets may take a slow path before the stream is
+// ended (RFC 5042 section 6.4.4).
 type Slow struct {
 	PerSecond int // 0: no stream is ended
 	Burst     int
 }
 
-// deviceLimits are the RNIC's own, but for what costs this host most.
+// deviceLimits are the RNIC's own, except for what costs this host most.
 func deviceLimits() Quota {
 	q := verbs.DefaultLimits()
 	q.Bytes, q.Streams = DefaultMemory, DefaultStreams
@@ -152,7 +152,7 @@ func QuotaWords() []string {
 	return words
 }
 
-// Amount is what a quota says of one of QuotaWords.
+// Amount is a quota of one of QuotaWords.
 func Amount(q Quota, word string) int64 {
 	for _, w := range quotaWords {
 		if w.word == word {
@@ -190,12 +190,12 @@ func (d *decoder) quotaFields(q *Quota, leastMemory int64) fields {
 	return f
 }
 
-// quota reads what one consumer of the RNIC may have.
+// quota reads how much one consumer of the RNIC may use.
 func (d *decoder) quota(q *Quota) func(ast.Node) {
 	return func(n ast.Node) { d.mapping(n, "limits", d.quotaFields(q, MinServiceMemory)) }
 }
 
-// peerQuota reads what one peer may have: what is charged to peers.
+// peerQuota reads how much one peer may use of the resources that are charged to peers.
 func (d *decoder) peerQuota(what string, q *Quota) func(ast.Node) {
 	return func(n ast.Node) {
 		f := d.quotaFields(q, MinServiceMemory)

@@ -10,7 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
-// SecretPath is where the secret of a peer stands when ironwarp wrote it.
+// SecretPath is the file to which ironwarp writes the secret of a peer.
 func SecretPath(main, peer string) string {
 	return filepath.Join(filepath.Dir(main), secretsDir, peer+".psk")
 }
@@ -23,8 +23,8 @@ type KeptSecret struct {
 }
 
 // KeepSecret writes a secret to a file of the peer alone, in one step and with mode
-// 0600: SecretPath, or one beside it while another peer has that. Whatever stood there
-// is nobody's else. It fails with the file system's error.
+// 0600: SecretPath, or one beside it while another peer has that. A file that
+// was there belongs to no other peer. It fails with the file system's error.
 func KeepSecret(c *Config, peer string, s auth.Secret) (KeptSecret, error) {
 	k := KeptSecret{Path: SecretPath(c.Path, peer)}
 	// No peer's name has a tilde.
@@ -60,7 +60,7 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(sa, sb)
 }
 
-// OwnSecret reports whether no other peer has the file of a peer's secret.
+// OwnSecret reports whether no other peer uses the file of a peer's secret.
 func (c *Config) OwnSecret(p Peer) bool { return !c.hasSecret(p.PSKFile, p.Name) }
 
 // Undo puts back what the file held. It fails with the file system's error.

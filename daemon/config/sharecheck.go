@@ -6,7 +6,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// mark remembers where something is said.
+// mark records where something is written.
 func (d *decoder) mark(c *Config, key string, read func(ast.Node)) func(ast.Node) {
 	return func(n ast.Node) {
 		if c.said == nil {
@@ -17,7 +17,7 @@ func (d *decoder) mark(c *Config, key string, read func(ast.Node)) func(ast.Node
 	}
 }
 
-// placeOf is where something was said, the main file as a whole if nowhere.
+// placeOf is where something was written, the main file as a whole if nowhere.
 func (c *Config) placeOf(key string) Pos {
 	if at, ok := c.said[key]; ok {
 		return at
@@ -47,7 +47,7 @@ func checkShares(c *Config) Errors {
 	for _, e := range c.Exports {
 		if of := c.ServiceTrust(ServiceExports); !of.Model().Permits(c.ExportTrust(e).Model()) {
 			fail(e.Origin, fmt.Sprintf("export %s has trust %s, which permits more than %s, that of all exports", e.Name, e.Trust, of),
-				"an export may only be stricter: say so here, or services: {exports: {trust: "+string(e.Trust)+"}} (RFC 5042 appendix C)")
+				"an export may only be stricter: set that here, or services: {exports: {trust: "+string(e.Trust)+"}} (RFC 5042 appendix C)")
 		}
 	}
 	for _, p := range c.Peers {

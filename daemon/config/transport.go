@@ -18,7 +18,7 @@ type Transport string
 const (
 	TransportTCP     Transport = "tcp"
 	TransportSCTP    Transport = "sctp"     // the kernel's
-	TransportSCTPUDP Transport = "sctp-udp" // SCTP in UDP, which needs nothing of the kernel
+	TransportSCTPUDP Transport = "sctp-udp" // SCTP in UDP, which needs no support from the kernel
 	TransportAuto    Transport = "auto"     // the fastest that both hosts have
 )
 
@@ -88,7 +88,7 @@ func (p Peer) HasAddress(a netip.Addr) bool {
 	return p.Address == a || slices.ContainsFunc(p.Paths, func(q Path) bool { return q.Address == a })
 }
 
-// PathName is what the IKE connection of one of Addresses is called.
+// PathName is the name of the IKE connection of one of Addresses.
 func (p Peer) PathName(i int) string {
 	if i == 0 {
 		return p.Name
@@ -118,7 +118,7 @@ func (d *decoder) udpPort(set func(uint64)) func(ast.Node) {
 	}
 }
 
-// CheckUDPPort says why SCTP in UDP cannot have a port, nil if it can.
+// CheckUDPPort fails if SCTP in UDP cannot have a port. The error is the reason.
 func CheckUDPPort(port uint16) error {
 	if port == 500 || port == 4500 {
 		return fmt.Errorf("is %d, which is IKE's own; %d is the usual one", port, DefaultUDPPort)
@@ -148,12 +148,12 @@ func (d *decoder) peerPaths(dst *[]Path) func(ast.Node) {
 	}
 }
 
-// transportFault is fault for what a peer says of its transport.
+// transportFault is fault for a peer's transport.
 func (p *Peer) transportFault() (msg, fix string) {
 	tcp := p.Transport.Has(transport.TCP)
 	switch {
 	case p.UDPPort != 0 && !p.Transport.Has(transport.SCTPUDP):
-		return fmt.Sprintf("peer %s has udp_port and transport: %s", p.Name, p.Transport), "udp_port is for transport: sctp-udp and auto: remove it, or say one of them"
+		return fmt.Sprintf("peer %s has udp_port and transport: %s", p.Name, p.Transport), "udp_port is for transport: sctp-udp and auto: remove it, or set one of them"
 	case !p.CRC && !tcp:
 		return fmt.Sprintf("peer %s has crc: off and transport: %s", p.Name, p.Transport), "remove crc: SCTP has a CRC32c of its own, which is always on (RFC 9260 section 6.8)"
 	case !p.LargeFPDU && !tcp:
@@ -167,7 +167,7 @@ func (p *Peer) pathsFault() (msg, fix string) {
 	case len(p.Paths) == 0:
 		return "", ""
 	case p.Transport != TransportSCTP:
-		return fmt.Sprintf("peer %s has paths and transport: %s", p.Name, p.Transport), "several addresses take the kernel's SCTP: say transport: sctp, or remove paths"
+		return fmt.Sprintf("peer %s has paths and transport: %s", p.Name, p.Transport), "several addresses need the kernel's SCTP: set transport: sctp, or remove paths"
 	case len(p.Paths) > MaxPaths:
 		return fmt.Sprintf("peer %s has %d paths beside its first", p.Name, len(p.Paths)), fmt.Sprintf("allowed: up to %d", MaxPaths)
 	case !p.LocalAddress.IsValid():
@@ -192,8 +192,7 @@ func (p *Peer) pathsFault() (msg, fix string) {
 	return "", ""
 }
 
-// Locals are the addresses of this host that a peer reaches it at, as far as they
-// are declared.
+// Locals are the declared addresses of this host at which a peer reaches it.
 func (p Peer) Locals() []netip.Addr {
 	var out []netip.Addr
 	if p.LocalAddress.IsValid() {

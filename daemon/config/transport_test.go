@@ -87,7 +87,7 @@ func TestFaultsOfTransportsAndPaths(t *testing.T) {
 		"IKE's port here":     {"listen: {udp_port: 500}\n", "", "udp_port is 500, which is IKE's own"},
 		"no CRC":              {"", good + "transport: sctp-udp\ncrc: off\n", "crc: off and transport: sctp-udp; remove crc"},
 		"FPDU":                {"", good + "transport: sctp\nfpdu: emss\n", "fpdu: emss and transport: sctp; remove fpdu"},
-		"paths of TCP":        {"", good + "local_address: 192.0.2.1\n" + path("198.51.100.2", "198.51.100.1"), "peer beta has paths and transport: tcp; several addresses take the kernel's SCTP"},
+		"paths of TCP":        {"", good + "local_address: 192.0.2.1\n" + path("198.51.100.2", "198.51.100.1"), "peer beta has paths and transport: tcp; several addresses need the kernel's SCTP"},
 		"paths in UDP":        {"", good + "local_address: 192.0.2.1\ntransport: sctp-udp\n" + path("198.51.100.2", "198.51.100.1"), "paths and transport: sctp-udp"},
 		"half a path":         {"", sctp + "paths: [{address: 198.51.100.2}]\n", "p.yaml:6:9: a path without address or local_address"},
 		"unknown key in path": {"", sctp + "paths: [{adress: 198.51.100.2}]\n", `unknown key "adress" in a path; did you mean "address"`},

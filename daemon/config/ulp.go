@@ -14,7 +14,7 @@ import (
 )
 
 // ULP is a local consumer of the RNIC (RFC 5042 section 2.1.3): users of this host
-// who may use the daemon through its control socket, on an account of their own.
+// who may use the daemon through its control socket, with an account of their own.
 // Root and the user that the daemon runs as need none.
 type ULP struct {
 	Name        string
@@ -27,8 +27,8 @@ type ULP struct {
 	Peers       []string  // may be pinged, and all that they offer attached; sorted
 	Exports     []string  // PEER/EXPORT: may be attached, and the peer pinged; sorted
 	Origin      Pos
-	// Disabled says which of its users or groups does not exist on this host. Nobody is
-	// the ULP then: a name that is given anew must not be somebody else's by accident.
+	// Disabled is which of its users or groups does not exist on this host. Then the ULP
+	// has no users: a name that is reused must not become somebody else's by accident.
 	Disabled error
 }
 
@@ -38,11 +38,11 @@ type Account struct {
 	Name string // as it was written: a name or the number
 }
 
-// UnmappedID is the user, and the group, that the kernel names in place of those
-// that a user namespace does not have. Nobody can be told by it.
+// UnmappedID is the user, and the group, that the kernel reports for those that a user
+// namespace does not have. It identifies nobody.
 const UnmappedID = 65534
 
-// Equal reports whether two declarations say the same, wherever they stand.
+// Equal reports whether two declarations are the same, wherever they are written.
 func (u ULP) Equal(v ULP) bool {
 	u.Origin, v.Origin = Pos{}, Pos{}
 	if (u.Disabled == nil) != (v.Disabled == nil) || u.Disabled != nil && u.Disabled.Error() != v.Disabled.Error() {
@@ -82,8 +82,8 @@ func (c *Config) ULP(name string) (ULP, bool) {
 	return c.ULPs[i], true
 }
 
-// ULPOf finds the ULP of a user of this host: the one that names him, else the
-// first one in the file that names one of his groups.
+// ULPOf finds the ULP of a user of this host: the one that names the user, otherwise the
+// first one in the file that names one of the user's groups.
 func (c *Config) ULPOf(uid uint32, gids []uint32) (ULP, bool) {
 	if uid == UnmappedID {
 		return ULP{}, false
@@ -94,7 +94,7 @@ func (c *Config) ULPOf(uid uint32, gids []uint32) (ULP, bool) {
 			return slices.ContainsFunc(gids, func(g uint32) bool { return g != UnmappedID && u.HasGroup(g) })
 		})
 	}
-	// Who is named by one that is disabled is nobody, and not another one's by a group.
+	// A user of a disabled ULP has no other ULP, not even by a group.
 	if i < 0 || c.ULPs[i].Disabled != nil {
 		return ULP{}, false
 	}
@@ -199,7 +199,7 @@ func accountID(text string) (uint32, error) {
 	case err != nil:
 		return 0, errNoAccount
 	case id == UnmappedID:
-		return 0, errors.New("is whom the kernel names in place of anybody that it can't tell")
+		return 0, errors.New("is what the kernel reports for anybody whom it cannot name")
 	case id == math.MaxUint32:
 		return 0, errors.New("is nobody")
 	}
@@ -217,8 +217,7 @@ func checkDisk(s string) error {
 	return CheckExportName(export)
 }
 
-// CheckULPName says what is wrong with the name of a ULP, as CheckPeerName does. It
-// returns nil for one that will do.
+// CheckULPName fails if a name cannot be a ULP's, as CheckPeerName does.
 func CheckULPName(s string) error {
 	if slices.Contains(ServiceNames(), s) {
 		return errors.New("is the name of a service of the daemon")
@@ -231,7 +230,7 @@ func (u *ULP) fault() (msg, fix string) {
 	case u.Name == "":
 		return "a ULP without name", "add name: and a short name of your choice"
 	case len(u.Users)+len(u.Groups) == 0 && u.Disabled == nil:
-		return fmt.Sprintf("ULP %s without users and groups", u.Name), "add users: [...] or groups: [...]: who of this host it is"
+		return fmt.Sprintf("ULP %s without users and groups", u.Name), "add users: [...] or groups: [...] of this host"
 	case u.Privileged && len(u.Peers)+len(u.Exports) > 0:
 		return fmt.Sprintf("ULP %s is privileged beside peers or exports", u.Name), "who is privileged may use them all: remove them, or privileged"
 	case !u.Privileged && len(u.Peers)+len(u.Exports) == 0:
@@ -240,7 +239,7 @@ func (u *ULP) fault() (msg, fix string) {
 	return "", ""
 }
 
-// checkULPs finds what is wrong between ULPs, and between them and the peers.
+// checkULPs finds conflicts between ULPs, and between them and the peers.
 func checkULPs(c *Config, peers map[string]Pos) Errors {
 	var errs Errors
 	fail := func(at Pos, msg, fix string) { errs = append(errs, &Error{Pos: at, Msg: msg, Fix: fix}) }

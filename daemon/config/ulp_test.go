@@ -52,8 +52,8 @@ func TestULPsAreReadAndSayWhatTheyMay(t *testing.T) {
 		{"the first in the file of two groups", 4000, []uint32{2002, 2001}, "admins"},
 		{"nobody", 4000, []uint32{100}, ""},
 		{"a group's number is no user's", 2001, []uint32{1001}, ""},
-		{"whom the kernel can't tell", UnmappedID, []uint32{2000}, ""},
-		{"a group that the kernel can't tell", 4000, []uint32{UnmappedID}, ""},
+		{"one whom the kernel cannot name", UnmappedID, []uint32{2000}, ""},
+		{"a group that the kernel cannot name", 4000, []uint32{UnmappedID}, ""},
 	} {
 		u, ok := c.ULPOf(tc.uid, tc.gids)
 		if u.Name != tc.want || ok != (tc.want != "") {
@@ -69,8 +69,8 @@ func TestFaultsOfULPs(t *testing.T) {
 		{"negative user", "{name: x, users: [-1], peers: [beta]}", `user "-1" does not exist on this host`},
 		{"user beyond 32 bits", "{name: x, users: [4294967296], peers: [beta]}", `user "4294967296" does not exist`},
 		{"the number that means none", "{name: x, users: [4294967295], peers: [beta]}", `user "4294967295" is nobody`},
-		{"whom the kernel can't tell", "{name: x, users: [65534], peers: [beta]}", "in place of anybody that it can't tell"},
-		{"a group that the kernel can't tell", "{name: x, groups: [65534], peers: [beta]}", "in place of anybody that it can't tell"},
+		{"one whom the kernel cannot name", "{name: x, users: [65534], peers: [beta]}", "for anybody whom it cannot name"},
+		{"a group that the kernel cannot name", "{name: x, groups: [65534], peers: [beta]}", "for anybody whom it cannot name"},
 		{"root", "{name: x, users: [root], peers: [beta]}", `user "root" is root, who may do everything as it is`},
 		{"a list in a list", "{name: x, users: [[1]], peers: [beta]}", "user is a list; write the name of a user or its number"},
 		{"nothing", "{name: x, users: [1001]}", "ULP x may use no peer"},

@@ -10,7 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// check finds what is wrong between declarations.
+// check finds conflicts between declarations.
 func check(c *Config) Errors {
 	var errs Errors
 	fail := func(at Pos, msg, fix string) { errs = append(errs, &Error{Pos: at, Msg: msg, Fix: fix}) }
@@ -39,7 +39,7 @@ func check(c *Config) Errors {
 					if form != a {
 						same += fmt.Sprintf(", for which %s is another form (RFC 6052)", form)
 					}
-					fail(p.Origin, fmt.Sprintf("peers %s and %s have the same address %s", q.Name, p.Name, same), "a peer is told by its address: give each host its own (on loopback any of 127.0.0.0/8)")
+					fail(p.Origin, fmt.Sprintf("peers %s and %s have the same address %s", q.Name, p.Name, same), "a peer is recognised by its address: give each host its own (on loopback any of 127.0.0.0/8)")
 					clash = true
 				}
 			}
@@ -94,7 +94,7 @@ func check(c *Config) Errors {
 	return errs
 }
 
-// checkPaths finds what is wrong between peers with several addresses.
+// checkPaths finds conflicts between peers with several addresses.
 func checkPaths(c *Config, names map[string]Pos) Errors {
 	var errs Errors
 	fail := func(at Pos, msg, fix string) { errs = append(errs, &Error{Pos: at, Msg: msg, Fix: fix}) }
@@ -121,7 +121,7 @@ func checkPaths(c *Config, names map[string]Pos) Errors {
 		}
 		if other != nil {
 			fail(p.Origin, fmt.Sprintf("peers %s and %s reach this host at some of the same addresses, but not at all of them", other.Name, p.Name),
-				"the kernel's SCTP listens at one set of addresses, which each peer is told: give both peers the same local addresses, or addresses that they do not share")
+				"the kernel's SCTP listens at one set of addresses, which each peer learns: give both peers the same local addresses, or addresses that they do not share")
 		}
 	}
 	return errs

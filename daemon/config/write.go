@@ -57,8 +57,8 @@ type exportFile struct {
 }
 
 // AddPeer writes peers.d/NAME.yaml beside the main file, mode 0600, and returns
-// its name. The whole configuration with the peer in it is checked first; what
-// is wrong with it comes back as Errors and nothing is written. A peer of that
+// its name. The whole configuration with the peer in it is checked first; if it has
+// faults they come back as Errors, and nothing is written. A peer of that
 // name is ErrExists. A zero Port means the main file's.
 func AddPeer(main string, p Peer) (string, error) {
 	if err := CheckPeerName(p.Name); err != nil {
@@ -67,9 +67,9 @@ func AddPeer(main string, p Peer) (string, error) {
 	return add(main, peersDir, p.Name, fileOfPeer(p))
 }
 
-// SetPeer changes the file that declares a peer to say p, and returns its name. What it
-// says besides, and its comments, stay. Like with AddPeer nothing is written that does
-// not check. A peer that there is not is ErrNotFound.
+// SetPeer changes a peer's declaration to p, and returns the name of its file. Other
+// content and comments stay. As with AddPeer nothing is written that has faults. A peer
+// that does not exist is ErrNotFound.
 func SetPeer(main string, p Peer) (string, error) {
 	c, err := begin(main)
 	if err != nil {
@@ -251,7 +251,7 @@ func (c *change) remove(sub, what, name string) error {
 	return c.commit()
 }
 
-// within reports whether a declaration stands in a file of its own.
+// within reports whether a declaration has a file of its own.
 func (c *change) within(at Pos, sub string) bool {
 	return filepath.Dir(at.File) == filepath.Join(c.before.Dir(), sub)
 }
@@ -309,7 +309,7 @@ func patch(data []byte, before, after any) ([]byte, error) {
 	return yaml.MarshalWithOptions(doc, yaml.WithComment(comments))
 }
 
-// mapping is a declaration as YAML has it.
+// mapping is a declaration in YAML.
 func mapping(v any) (m yaml.MapSlice, err error) {
 	data, err := yaml.Marshal(v)
 	if err != nil {

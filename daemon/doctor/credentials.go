@@ -12,7 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
-// expiresSoon is when a certificate that ends is worth a warning.
+// expiresSoon is how long before its end a certificate is worth a warning.
 const expiresSoon = 14 * 24 * time.Hour
 
 // ipsecPeers are the configured peers that use ESP.
@@ -23,7 +23,7 @@ func (x *examination) ipsecPeers() []config.Peer {
 	return slices.DeleteFunc(slices.Clone(x.cfg.Peers), func(p config.Peer) bool { return p.Protection != config.ProtectIPsec })
 }
 
-// faults collects what is wrong with several things in one finding.
+// faults collects several faults in one finding.
 func (f *Finding) fault(level, found string, do ...string) {
 	f.Level = worse(f.Level, level)
 	f.Found = strings.TrimPrefix(f.Found+"; "+found, "; ")
@@ -34,7 +34,7 @@ func (f *Finding) fault(level, found string, do ...string) {
 	}
 }
 
-// secrets looks whether keys and certificates can be read, and are valid now.
+// secrets checks whether keys and certificates can be read, and are valid now.
 func (x *examination) secrets() {
 	peers := x.ipsecPeers()
 	if len(peers) == 0 {
@@ -81,7 +81,7 @@ func checkCertificates(f *Finding, p config.Peer) {
 	}
 }
 
-// revocation looks for what strongSwan needs to check certificates.
+// revocation checks for what strongSwan needs to check certificates.
 func (x *examination) revocation() {
 	var certs, fetch bool
 	for _, p := range x.ipsecPeers() {
@@ -118,7 +118,7 @@ func (x *examination) revocation() {
 	x.find(f)
 }
 
-// clock looks whether certificates and lifetimes can be judged.
+// clock checks whether the time is right, which certificates and lifetimes need.
 func (x *examination) clock(now time.Time) {
 	f := Finding{What: "clock", Level: OK, Found: now.UTC().Format("2006-01-02 15:04 UTC")}
 	var t unix.Timex
@@ -130,11 +130,11 @@ func (x *examination) clock(now time.Time) {
 		f.Do = []string{"timedatectl set-ntp true"}
 	case err == nil && t.Status&unix.STA_UNSYNC != 0:
 		f.Level = Note
-		f.Found += "; nobody keeps it right (NTP), and certificates need that"
+		f.Found += "; nothing keeps it right (NTP), and certificates need that"
 		f.Do = []string{"timedatectl set-ntp true"}
 	}
 	x.find(f)
 }
 
-// firstYear is that of the program.
+// firstYear is the program's first: the clock cannot be before it.
 const firstYear = 2025

@@ -1,5 +1,5 @@
-// Package doctor finds out what a host has of what an IronWarp link needs, what
-// is missing, what works instead, and what to do.
+// Package doctor finds out which of the things that an IronWarp link needs a host has
+// and which are missing, what works instead, and what to do.
 package doctor
 
 import (
@@ -24,7 +24,7 @@ const (
 	Fail = "fail" // something that is configured cannot work
 )
 
-// Finding is the result of one look.
+// Finding is the result of one examination.
 type Finding struct {
 	What    string   `json:"what"`
 	Level   string   `json:"level"`
@@ -34,7 +34,7 @@ type Finding struct {
 	Guard   *Guard   `json:"guard,omitempty"`   // of a peer, in a finding about it
 }
 
-// Options say where to look. The zero value looks at the host as it is.
+// Options are where to look. The zero value is the host itself.
 type Options struct {
 	Config  string // main configuration file
 	Named   bool   // it was named explicitly
@@ -42,7 +42,7 @@ type Options struct {
 	Version string
 }
 
-// examination is one run of all looks.
+// examination is one run.
 type examination struct {
 	opt Options
 	cfg *config.Config // nil if it has faults
@@ -62,7 +62,7 @@ func (x *examination) find(f Finding) {
 // commands begin the lines that are to be pasted into a shell.
 var commands = []string{"apt-get", "chmod", "ip", "ironwarp", "modprobe", "nft", "sudo", "systemctl", "timedatectl", "tune2fs"}
 
-// step makes a line of advice what it has to be: a command, or a sentence.
+// step formats a line of advice, which is a command or a sentence.
 func step(line string) string {
 	first, _, _ := strings.Cut(line, " ")
 	if line == "" || slices.Contains(commands, first) {
@@ -80,8 +80,8 @@ func (x *examination) needsIPsec() bool {
 	return len(x.ipsecPeers()) > 0
 }
 
-// asRoot is the finding about something that only root can look at, or nothing of
-// it where root has failed.
+// asRoot is the finding about something that only root can examine. denied is false if
+// this is root, who has failed for another reason.
 func asRoot(what string, err error) (f Finding, denied bool) {
 	if os.Geteuid() == 0 {
 		return f, false
@@ -97,8 +97,8 @@ func (x *examination) missing(needed bool) string {
 	return Note
 }
 
-// Run looks at everything. It changes nothing on the host. Of each guarded peer
-// it tries whether a clear packet is stopped.
+// Run examines everything. It changes nothing on the host. For each guarded peer it
+// tries whether a clear packet is stopped.
 func Run(ctx context.Context, opt Options) []Finding {
 	x := &examination{opt: opt}
 	asked := x.ask(ctx, cmp.Or(opt.Socket, config.DefaultSocket))

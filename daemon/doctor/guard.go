@@ -12,7 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
-// Guard is what was found of one peer's guard.
+// Guard is what was found out about one peer's guard.
 type Guard struct {
 	Peer     string         `json:"peer"`
 	Link     string         `json:"link"` // such as "tcp port 7471"
@@ -27,7 +27,7 @@ type Guard struct {
 
 const passed = "passed"
 
-// guards looks at the kernel's guard of each peer: the policies that should be
+// guards examines the kernel's guard of each peer: the policies that should be
 // there, ways around them, and whether a clear packet is stopped.
 func (x *examination) guards() {
 	have, err := guard.List("")
@@ -68,8 +68,7 @@ func (x *examination) guards() {
 	x.leftOver(have, known)
 }
 
-// guard looks at one guard of a peer, of which there is one for each carrier and
-// address.
+// guard examines one guard of a peer, which has one for each carrier and address.
 func (x *examination) guard(p config.Peer, k pad.Link, g guard.Spec, have []guard.Policy) {
 	f := Finding{What: "guard of " + p.Name, Level: OK, Guard: &Guard{Peer: p.Name, Link: k.String(), Address: g.Remote, SelfTest: passed, Passed: true}}
 	for _, q := range have {
@@ -89,7 +88,7 @@ func (x *examination) guard(p config.Peer, k pad.Link, g guard.Spec, have []guar
 		f.Found += fmt.Sprintf(", %d let the clear side of ESP pass", allows)
 	}
 	if coarse {
-		f.Found += "; all ICMP errors to it are stopped, since this kernel has no nf_tables (CONFIG_NF_TABLES_INET) to tell those that quote the link"
+		f.Found += "; all ICMP errors to it are stopped, since this kernel has no nf_tables (CONFIG_NF_TABLES_INET) to recognise those that quote the link"
 	}
 	holes, err := guard.Holes(g)
 	if err != nil {
@@ -124,7 +123,7 @@ func (x *examination) guard(p config.Peer, k pad.Link, g guard.Spec, have []guar
 	x.find(f)
 }
 
-// leftOver finds policies of hosts that are no configured peers.
+// leftOver finds policies of hosts that are not configured as peers.
 func (x *examination) leftOver(have []guard.Policy, known map[netip.Addr]bool) {
 	if x.cfg == nil {
 		return
@@ -155,7 +154,7 @@ func (x *examination) leftOver(have []guard.Policy, known map[netip.Addr]bool) {
 	x.find(f)
 }
 
-// holders are the kernel's sockets for which a guard that nobody needs stays.
+// holders are the kernel's sockets that keep a guard in place which nobody needs.
 func holders(p guard.Policy) (all []string) {
 	if p.StopsICMP() {
 		return nil

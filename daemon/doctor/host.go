@@ -69,14 +69,14 @@ func (x *examination) configuration(err error) {
 	x.find(f)
 }
 
-// asked is the answer of whoever has a control socket.
+// asked is the answer of a control socket.
 type asked struct {
 	socket string
 	ulps   []api.ULP // nil if it does not answer
 	err    error
 }
 
-// ask asks the daemon at a control socket how it is.
+// ask asks the daemon at a control socket for its state.
 func (x *examination) ask(ctx context.Context, socket string) asked {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -124,7 +124,7 @@ func (x *examination) daemon(a asked) {
 		f.Found += fmt.Sprintf("; it uses %s, and what is said here is about %s", used, x.opt.Config)
 		f.Do = append(f.Do, "ironwarp doctor --config "+used)
 	}
-	// With ULPs everybody may connect: the daemon asks the kernel who it is.
+	// With ULPs everybody may connect: the daemon asks the kernel for the user.
 	if a.ulps != nil {
 		checkSocket(&f, a.socket, slices.ContainsFunc(a.ulps, func(u api.ULP) bool { return u.Problem == nil }))
 	}
@@ -147,7 +147,7 @@ func (x *examination) daemon(a asked) {
 	}
 }
 
-// paths says which drop long packets.
+// paths reports the paths that drop long packets.
 func (x *examination) paths(peers []api.Peer) {
 	for _, p := range peers {
 		if n := p.NarrowPath; n != nil {
@@ -159,7 +159,7 @@ func (x *examination) paths(peers []api.Peer) {
 // reloadedLately is how long doctor mentions that strongSwan had lost a peer.
 const reloadedLately = time.Hour
 
-// checkSocket looks whether those may connect to the control socket who should.
+// checkSocket checks who may connect to the control socket.
 func checkSocket(f *Finding, socket string, everybody bool) {
 	st, err := os.Stat(socket)
 	if err != nil {
@@ -183,8 +183,8 @@ type problem struct {
 	err  *api.Error
 }
 
-// problems are all that a status shows, but the IKE daemon's: that one is looked
-// at by itself.
+// problems are those of a status, except the IKE daemon's, which is examined by
+// itself.
 func problems(st *api.Status) []problem {
 	var out []problem
 	add := func(what string, e *api.Error) {
@@ -231,8 +231,8 @@ func (x *examination) tun() {
 	x.find(f)
 }
 
-// descriptors compares what streams may need with what the daemon may open; this
-// process, which has the limits of somebody's shell, says nothing about that.
+// descriptors compares what streams may need with what the daemon may open. The limits
+// of this process are those of a shell, and prove nothing about that.
 func (x *examination) descriptors() {
 	f := Finding{What: "file descriptors", Level: OK}
 	need := uint64(config.DefaultStreams)
@@ -306,7 +306,7 @@ func (x *examination) nbdClients() {
 	x.find(f)
 }
 
-// sctp looks for the kernel's SCTP, and for what makes SCTP in UDP fast.
+// sctp checks for the kernel's SCTP, and for what makes SCTP in UDP fast.
 func (x *examination) sctp() {
 	f := Finding{What: "kernel SCTP", Level: OK, Found: "available"}
 	if err := ksctp.Available(); err != nil {
@@ -321,12 +321,12 @@ func (x *examination) sctp() {
 	x.udpBatches()
 }
 
-// needsKernelSCTP reports whether a configured peer cannot do without.
+// needsKernelSCTP reports whether a configured peer needs the kernel's SCTP.
 func (x *examination) needsKernelSCTP() bool {
 	return x.cfg != nil && slices.ContainsFunc(x.cfg.Peers, func(p config.Peer) bool { return p.Transport == config.TransportSCTP })
 }
 
-// udpBatches looks whether the kernel takes and gives many UDP packets at once.
+// udpBatches checks whether the kernel sends and receives many UDP packets at once.
 func (x *examination) udpBatches() {
 	f := Finding{What: "UDP in batches", Level: OK}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

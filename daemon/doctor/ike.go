@@ -88,7 +88,7 @@ func (x *examination) strongSwan(ctx context.Context) {
 	x.find(f)
 }
 
-// plane is who does ESP: the configuration has the last word.
+// plane is who does ESP: the configuration decides.
 func (x *examination) plane() esp.Plane {
 	plane := esp.Auto
 	if x.ike != nil {
@@ -102,7 +102,7 @@ func (x *examination) plane() esp.Plane {
 	return plane
 }
 
-// dataPlane says who does ESP, and why.
+// dataPlane reports who does ESP, and why.
 func (x *examination) dataPlane() {
 	plane, reason := x.plane(), x.ike.Reason
 	f := Finding{What: "data plane", Level: OK}
@@ -122,7 +122,7 @@ func (x *examination) dataPlane() {
 	x.find(f)
 }
 
-// algorithms looks what strongSwan lacks of the profiles.
+// algorithms finds what strongSwan lacks for the profiles.
 func (x *examination) algorithms(ctx context.Context) {
 	f := Finding{What: "algorithms", Level: OK}
 	have, err := ike.ProbeAlgorithms(ctx, x.vici())
@@ -165,7 +165,7 @@ var loadPlugins = []string{
 	"If strongswan.conf has a list `load =`, add the plugin there (openssl, gcm, xcbc, gmp, curve25519).",
 }
 
-// espOr is what brings kernel ESP, or after further commands userland ESP.
+// espOr is the advice that leads to kernel ESP, or with further commands to userland ESP.
 func espOr(userland ...string) []string {
 	do := []string{"modprobe esp4 esp6 xfrm_user", "Where the kernel has no such modules, ESP in user space does, by what follows."}
 	return append(append(do, userland...), printConf)

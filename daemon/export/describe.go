@@ -69,8 +69,8 @@ func (e *export) describe(c config.Export, i rnbd.ExportInfo) api.Export {
 	return v
 }
 
-// shrunk says whether the file has become shorter than it was when it was
-// opened, or is gone.
+// shrunk reports a file that is shorter or longer than it was when it was opened, was
+// replaced, or is gone; nil if it is none of that.
 func (e *export) shrunk(c config.Export, opened int64) *api.Error {
 	st, err := e.stat(c.Path)
 	switch {
@@ -107,8 +107,8 @@ func problemOf(name string, err error) *api.Error {
 	return e
 }
 
-// forPeers is what peers get as the state of an export that cannot be offered, "" if it can: no
-// path of this host, and nothing of what else it has.
+// forPeers is what peers get as the state of an export that cannot be offered, "" if it can:
+// no path of this host, and nothing about its other exports.
 func forPeers(err error) string {
 	var open *backing.OpenError
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 )
 
-// exchanged reports whether another file or device stands at an export's path than the
-// one that is open.
+// exchanged reports whether the file or device at an export's path is another one than the
+// open one.
 func (e *export) exchanged(path string) bool {
 	store := e.opened()
 	if store == nil {
@@ -28,7 +28,7 @@ func (e *export) exchanged(path string) bool {
 	return ok && !store.IsFile(&unix.Stat_t{Dev: st.Dev, Ino: st.Ino, Mode: st.Mode, Rdev: st.Rdev})
 }
 
-// exchanged is the exports of which next says the same, and whose file is another one now.
+// exchanged is the exports that next leaves unchanged, and whose file is another one now.
 func (r *Exporter) exchanged(next *config.Config) map[*export]bool {
 	same := slices.DeleteFunc(r.list(), func(e *export) bool {
 		c := r.declared(e)
@@ -47,17 +47,17 @@ func (r *Exporter) exchanged(next *config.Config) map[*export]bool {
 	return found
 }
 
-// reopen closes an export's storage and opens what the declaration n names. Disks that peers
-// have attached wait meanwhile, and are opened again by them: which fails, and with it all
-// of their I/O, if it is another disk, or one that has lost writes.
+// reopen closes an export's storage and opens that of declaration n. Disks that peers have
+// attached wait meanwhile, and the peers open them again. If it is another disk, or one that
+// has lost writes, that fails, and with it all of their I/O.
 func (r *Exporter) reopen(e *export, n config.Export, repair bool) {
 	next := r.enter(n, repair)
 	r.close(e, func(name string) (func() error, error) { return r.server.BeginReplace(name, beingOpened) })
 	r.open(next)
 }
 
-// Retry opens the storage again that could not be opened, and offers files that have grown
-// with their new size, where nobody has them attached.
+// Retry opens storage again that could not be opened, and offers files that have grown with
+// their new size, if nobody has them attached.
 func (r *Exporter) Retry() {
 	open := map[string]bool{}
 	for _, i := range r.server.Exports() {
@@ -76,8 +76,8 @@ func (r *Exporter) Retry() {
 	}
 }
 
-// Repair begins to offer an export again whose storage has lost acknowledged writes, once
-// its administrator has seen to the storage; see Repaired. Peers that have it attached have
+// Repair begins to offer an export again, whose storage has lost acknowledged writes and was
+// repaired by its administrator; see Repaired. Peers that have it attached have
 // to attach it anew. It fails for an unknown export, for one that has lost nothing, and
 // where its storage can't be opened.
 func (r *Exporter) Repair(name string) error {
@@ -108,8 +108,8 @@ func (r *Exporter) Open(name string) error {
 	return r.Repaired(name)
 }
 
-// Repaired waits as Await does, for OfferTime. It fails with an *api.Error that says why the
-// export is not offered then.
+// Repaired waits as Await does, for OfferTime. If the export is not offered then, it fails
+// with an *api.Error that has the reason.
 func (r *Exporter) Repaired(name string) error {
 	r.Await(name, OfferTime)
 	if e := r.find(name); e == nil {
@@ -124,7 +124,7 @@ func unknown(name string) error {
 	return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no export %s", name), Fix: "`ironwarp export ls` lists them"}
 }
 
-// unrepaired says why an export that is not open cannot be repaired.
+// unrepaired is why an export that is not open cannot be repaired.
 func (e *export) unrepaired(name string) *api.Error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,7 +136,7 @@ func (e *export) unrepaired(name string) *api.Error {
 	return &p
 }
 
-// faulty says that an export's storage has lost writes, nil if it has not.
+// faulty reports an export's storage that has lost writes, nil if it has not.
 func faulty(name string, store *backing.Store) *api.Error {
 	fault := store.Fault()
 	if fault == "" {

@@ -1,7 +1,7 @@
 // Package export offers storage of this host to its peers: the files and devices that the
 // configuration declares. Storage is opened in the background, since it may be slow, or
-// hang: meanwhile peers that have an export attached wait, everybody else is told that it is
-// being opened, and the configuration may change as it likes.
+// hang: meanwhile peers that have an export attached wait, all others get the answer that it is
+// being opened, and the configuration may change.
 package export
 
 import (
@@ -25,13 +25,13 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// Config says what exports need of the rest of the host. The functions may be called at
+// Config is what exports need of the rest of the host. The functions may be called at
 // any time from New on.
 type Config struct {
 	Log      *slog.Logger
-	StateDir string // where writers, and the records of disks, are written down
-	// Identities are those of whoever an export allows, and Trust is how much sessions may
-	// be trusted that open it, as the configuration is now.
+	StateDir string // where writers, and the records of disks, are recorded
+	// Identities are those of the peers that an export allows, and Trust is how much the
+	// sessions that open it may be trusted, by the present configuration.
 	Identities func(allow []string) []transport.Identity
 	Trust      func(config.Export) verbs.TrustModel
 	// EndStreams ends the streams of a peer that an export does not allow any more.
@@ -42,8 +42,8 @@ type Config struct {
 	Offered func()
 }
 
-// Exporter has a host's exports. What changes them, Apply, Retry, Repair and Close, is for
-// one goroutine at a time.
+// Exporter has a host's exports. One goroutine at a time may call the methods that change
+// them: Apply, Retry, Repair and Close.
 type Exporter struct {
 	cfg    Config
 	log    *slog.Logger
@@ -84,7 +84,7 @@ type opening struct {
 }
 
 // New returns an Exporter without exports, whose disks have the writers that an earlier one
-// has written down.
+// has recorded.
 func New(cfg Config) *Exporter {
 	cfg.Closing = cmp.Or(cfg.Closing, storageTime)
 	r := &Exporter{cfg: cfg, log: cfg.Log, exports: map[string]*export{}, closing: map[chan struct{}]struct{}{}}
@@ -95,11 +95,11 @@ func New(cfg Config) *Exporter {
 // Server serves the sessions of peers.
 func (r *Exporter) Server() *rnbd.Server { return r.server }
 
-// Records is the directory for the records of disks that cannot have them with themselves.
+// Records is the directory for the records of disks that cannot keep them themselves.
 func Records(stateDir string) string { return filepath.Join(stateDir, "disks") }
 
-// Apply makes the exports what the configuration says, and reports what it did. It does
-// not wait until storage is open or closed; see Settle.
+// Apply makes the exports those of the configuration, and returns what it did. It does not
+// wait until storage is open or closed; see Settle.
 func (r *Exporter) Apply(next *config.Config) (changed []string) {
 	exchanged := r.exchanged(next)
 	for _, e := range r.list() {
@@ -126,7 +126,7 @@ func (r *Exporter) Apply(next *config.Config) (changed []string) {
 	return changed
 }
 
-// enter has an export stand for a name.
+// enter makes an export, under its name.
 func (r *Exporter) enter(c config.Export, repair bool) *export {
 	e := &export{cfg: c, repair: repair}
 	r.mu.Lock()
@@ -135,11 +135,11 @@ func (r *Exporter) enter(c config.Export, repair bool) *export {
 	return e
 }
 
-// beingOpened is why an export waits whose storage nothing is known to be wrong with.
+// beingOpened is why an export without a known fault waits.
 const beingOpened = "it is being opened"
 
-// open begins to open the storage, which is offered then. What fails is the export's
-// problem, and is tried again by Retry.
+// open begins to open the storage, and offers it then. A failure is the export's problem;
+// Retry tries again.
 func (r *Exporter) open(e *export) {
 	c := r.declared(e)
 	e.mu.Lock()
@@ -156,7 +156,7 @@ func (r *Exporter) open(e *export) {
 	o.answered = sync.OnceFunc(func() { close(o.known) })
 	e.opening = o
 	opt := backing.Options{ReadOnly: c.ReadOnly, Records: Records(r.cfg.StateDir), Repair: e.repair, Admit: func(disk block.ID) error { return r.takeDisk(e, disk) }}
-	e.repair = false // what is not done by this waits for another word
+	e.repair = false // a failure has to be repaired anew
 	late := time.AfterFunc(storageTime, func() { r.late(e, o) })
 	before := r.beingClosed()
 	go func() {
@@ -172,7 +172,7 @@ func (r *Exporter) open(e *export) {
 	}()
 }
 
-// late notes that the storage may hang.
+// late records that the storage may hang.
 func (r *Exporter) late(e *export, o *opening) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -183,7 +183,7 @@ func (r *Exporter) late(e *export, o *opening) {
 	o.answered()
 }
 
-// opened offers the storage, or notes why it could not be opened.
+// opened offers the storage, or records why it could not be opened.
 func (r *Exporter) opened(e *export, o *opening, store *backing.Store, err error) {
 	defer close(o.over)
 	defer o.answered()
@@ -222,7 +222,7 @@ func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error)
 	return true
 }
 
-// failedLocked has an export wait that cannot be offered now.
+// failedLocked makes an export that cannot be offered now wait.
 func (e *export) failedLocked(r *Exporter, c config.Export, err error) {
 	before := e.problem
 	e.problem, e.why = problemOf(c.Name, err), forPeers(err)
@@ -232,9 +232,9 @@ func (e *export) failedLocked(r *Exporter, c config.Export, err error) {
 	}
 }
 
-// Settle waits until of each export it is known whether it can be offered: its storage was
-// opened, cannot be, or is late. Of those that are offered no more, the storage was closed,
-// or hangs.
+// Settle waits until it is known of each export whether it can be offered, since its storage
+// was opened, cannot be opened, or is late; and until the storage of those that are no longer
+// offered was closed, or hangs.
 func (r *Exporter) Settle() {
 	await(r.beingClosed())
 	for _, e := range r.list() {
@@ -244,8 +244,8 @@ func (r *Exporter) Settle() {
 	}
 }
 
-// Await waits until the storage of an export was opened, or could not be, but not longer
-// than most.
+// Await waits until the storage of an export was opened or could not be, for most at the
+// longest.
 func (r *Exporter) Await(name string, most time.Duration) {
 	e := r.find(name)
 	if e == nil {
@@ -282,7 +282,7 @@ func (r *Exporter) drop(e *export) {
 	r.close(e, r.server.BeginRemove)
 }
 
-// EndBy says that the host is ending, and how long it waits for last flushes.
+// EndBy announces that the host is ending, and until when it waits for last flushes.
 func (r *Exporter) EndBy(t time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

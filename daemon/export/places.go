@@ -12,7 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/rnbd"
 )
 
-// places is which peer's attachment writes to which of the disks that are exported.
+// places is which peer's attachment writes to which exported disk.
 type places struct {
 	Version int          `json:"version"`
 	Writers []rnbd.Place `json:"writers"`
@@ -23,8 +23,8 @@ const placesVersion = 1
 func placesFile(dir string) string { return filepath.Join(dir, "writers.json") }
 
 // loadPlaces reads who wrote to the disks that an earlier daemon exported. A file that
-// cannot be read is said, and begun anew: the disks are everybody's then who attaches
-// them, and those that are attached have to be so anew.
+// cannot be read is logged, and begun anew: then whoever attaches a disk first writes to it,
+// and peers have to attach their disks anew.
 func (r *Exporter) loadPlaces() []rnbd.Place {
 	var p places
 	data, err := os.ReadFile(placesFile(r.cfg.StateDir))
@@ -44,14 +44,14 @@ func (r *Exporter) loadPlaces() []rnbd.Place {
 	return p.Writers
 }
 
-// savePlaces writes down who writes to the exports.
+// savePlaces records who writes to the exports.
 func (r *Exporter) savePlaces(all []rnbd.Place) error {
 	data, err := json.MarshalIndent(places{placesVersion, all}, "", "  ")
 	if err == nil {
 		err = wholefile.Write(placesFile(r.cfg.StateDir), append(data, '\n'))
 	}
 	if err != nil {
-		r.log.Error("cannot write down who writes to the exports: nobody is let in who would be the next", "error", err)
+		r.log.Error("cannot record who writes to the exports: no new writer is let in", "error", err)
 	}
 	return err
 }

@@ -10,8 +10,8 @@ import (
 
 var errSameDisk = errors.New("they are one disk")
 
-// takeDisk has an export use a disk, which no other may use if one of them writes: a
-// device by another of its paths, or a copy of a file that nothing distinguishes from it.
+// takeDisk reserves a disk for an export. If either writes, no other export may use it: as a
+// device by another of its paths, or as a copy of a file that nothing distinguishes from it.
 func (r *Exporter) takeDisk(e *export, disk block.ID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

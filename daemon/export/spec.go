@@ -8,8 +8,8 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 )
 
-// Declaration turns what was asked for into a declaration. What is wrong with it as a
-// whole, package config finds when it is written. It fails where a word is impossible.
+// Declaration turns a request into a declaration. It fails if a word is impossible. Package
+// config finds what is wrong with the whole when it is written.
 func Declaration(s api.ExportSpec) (config.Export, error) {
 	if err := config.CheckExportName(s.Name); err != nil {
 		return config.Export{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export name %q %s", s.Name, err)}

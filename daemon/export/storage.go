@@ -20,8 +20,9 @@ import (
 // hangs, nor can such a call be interrupted.
 const storageTime = 2 * time.Second
 
-// OfferTime is how long it may take to be opened for somebody who offers it and waits
-// alone: disks spin up in some 10 s, and a busy machine is no reason to refuse one.
+// OfferTime is how long storage may take to be opened for somebody who offers it, and for
+// which only that caller waits: disks spin up in some 10 s, and a busy machine is no reason
+// to refuse one.
 const OfferTime = 20 * time.Second
 
 // FlushTime is how long the end of the host may have taken when it stops waiting for
@@ -36,8 +37,8 @@ func hangs(after time.Duration) error {
 }
 
 // asked is a question to storage, which may never be answered. It is asked in a
-// goroutine of its own, once at a time; a later call takes the answer to an earlier
-// question that was not waited for any more, and waits no longer for it.
+// goroutine of its own, once at a time. If an earlier question is still unanswered, a
+// later call takes its answer if it is there, and does not wait.
 type asked[T any] struct {
 	mu      sync.Mutex // guards the fields below it
 	pending chan T
@@ -54,7 +55,8 @@ func (a *asked[T]) ask(question func() T, most time.Duration) (answer T, err err
 	return a.waitLocked(most)
 }
 
-// waitLocked takes the answer, which it gives so much time; nobody else asks meanwhile.
+// waitLocked takes the answer, for which it waits at most this long; nobody else asks
+// meanwhile.
 func (a *asked[T]) waitLocked(most time.Duration) (answer T, err error) {
 	t := time.NewTimer(most)
 	defer t.Stop()
@@ -71,7 +73,7 @@ func (a *asked[T]) waitLocked(most time.Duration) (answer T, err error) {
 	return answer, nil
 }
 
-// forget has an answer that comes yet dealt with.
+// forget passes an answer that is still to come to deal.
 func (a *asked[T]) forget(deal func(T)) {
 	a.mu.Lock()
 	pending := a.pending
@@ -82,8 +84,9 @@ func (a *asked[T]) forget(deal func(T)) {
 	}
 }
 
-// Usable fails with an *api.Error that says why a file or device cannot be exported. That it is in use is no reason for
-// one that the export has already, at the path was. Storage that takes longer than most to be opened may hang.
+// Usable fails with an *api.Error if a file or device cannot be exported, for the reason
+// that the error has. Being in use is no reason if it is the one that the export has
+// already, at the path was. Storage that takes longer than most to be opened may hang.
 func Usable(c config.Export, was string, most time.Duration) error {
 	type opened struct {
 		store *backing.Store
@@ -124,7 +127,7 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(sa, sb)
 }
 
-// stated is what a look at a file has found.
+// stated is the result of os.Stat.
 type stated struct {
 	info fs.FileInfo
 	err  error
@@ -191,8 +194,8 @@ func (r *Exporter) finish(c config.Export, end func() error) {
 	}
 }
 
-// beingClosed is the storage that is being closed: of each a channel that is closed when it
-// is, or is known to hang.
+// beingClosed has, for all storage that is being closed, a channel that is closed when the
+// storage is, or is known to hang.
 func (r *Exporter) beingClosed() []chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,8 +208,8 @@ func await(known []chan struct{}) {
 	}
 }
 
-// flushLeft is how long the end of the host waits for a last flush yet; 0 before its end,
-// since what was begun goes on then.
+// flushLeft is how long the end of the host still waits for a last flush; 0 before its end,
+// when a flush may go on.
 func (r *Exporter) flushLeft() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

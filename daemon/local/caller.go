@@ -21,7 +21,7 @@ type Caller struct {
 // Ended reports whether the caller may have lost its rights meanwhile.
 func (who Caller) Ended() bool { return who.Made != nil && who.Made.Err() != nil }
 
-// ErrChanged is what a caller is told whose rights may have changed.
+// ErrChanged is the error for a caller whose rights may have changed.
 func (who Caller) ErrChanged() *api.Error {
 	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("the configuration of ULP %s has changed meanwhile", who.Name), Fix: "try again"}
 }
@@ -47,8 +47,8 @@ func (who Caller) forbidden(what string) error {
 		Fix: "`ironwarp ulp ls` shows what it may; root changes that under ulps: in the daemon's configuration"}
 }
 
-// Discreet is what a caller is told of an error: why a peer can't be reached is the
-// host's affair.
+// Discreet is an error as the caller may see it: only root sees why a peer cannot be
+// reached.
 func (who Caller) Discreet(peer string, e *api.Error) *api.Error {
 	if who.All {
 		return e
@@ -56,7 +56,7 @@ func (who Caller) Discreet(peer string, e *api.Error) *api.Error {
 	return &api.Error{Code: e.Code, Message: fmt.Sprintf("peer %s is not reached now", peer), Fix: "root of this host sees why with `ironwarp status`"}
 }
 
-// Short says that a caller's quota, or the device, is exhausted; nil if err is of
+// Short reports that a caller's quota, or the device, is exhausted; nil if err is about
 // something else.
 func (who Caller) Short(err error) *api.Error {
 	var q *verbs.QuotaError

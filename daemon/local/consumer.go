@@ -16,9 +16,9 @@ import (
 // largeReads at a time over all disks of a ULP: 32 MiB of memory each.
 const largeReads = 2
 
-// Consumer is on whose account a request is served and a disk attached: root, or a
-// ULP that the configuration names (RFC 5042 section 2.1.3). What one has, another
-// that is not privileged neither sees nor touches.
+// Consumer is the account for requests and attached disks: root's, or that of a ULP that the
+// configuration names (RFC 5042 section 2.1.3). What one has, another that is not privileged
+// neither sees nor touches.
 type Consumer struct {
 	Name  string // "": root
 	Gate  *Gate
@@ -31,12 +31,12 @@ type Consumer struct {
 
 	mu  sync.Mutex // guards the fields below it
 	cfg config.ULP
-	// current ends when what the ULP may, or who it is, has changed.
+	// current ends when the ULP's rights or users have changed.
 	current context.Context
 	change  context.CancelFunc
 }
 
-// Declared is what the configuration says of a ULP.
+// Declared is a ULP's configuration.
 func (c *Consumer) Declared() config.ULP {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +78,7 @@ func NewConsumers(config func() *config.Config) *Consumers {
 	return &Consumers{Root: &Consumer{Gate: RootGate()}, Strangers: StrangersGate(), config: config, ulps: map[string]*Consumer{}}
 }
 
-// Enter has a ULP that is registered with the RNIC served. Its requests end with ctx.
+// Enter begins to serve a ULP that is registered with the RNIC. Its requests end with ctx.
 func (l *Consumers) Enter(ctx context.Context, u config.ULP, rdma *verbs.ULP) {
 	c := &Consumer{Name: u.Name, Gate: ULPGate(u.Privileged), Disks: rdma, Pings: rdma, Large: nbd.NewLargeReads(largeReads)}
 	c.Declare(ctx, u)
@@ -87,7 +87,7 @@ func (l *Consumers) Enter(ctx context.Context, u config.ULP, rdma *verbs.ULP) {
 	l.ulps[u.Name] = c
 }
 
-// Remove has a ULP's users be strangers from now on.
+// Remove makes a ULP's users strangers from now on.
 func (l *Consumers) Remove(c *Consumer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +130,7 @@ func (l *Consumers) Hold(name string) *Consumer {
 // AsRoot is the caller that the host itself is.
 func (l *Consumers) AsRoot() Caller { return Caller{Consumer: l.Root, All: true} }
 
-// WhoIs finds on whose account a user's requests are served; false: nobody's.
+// WhoIs finds the account for a user's requests; false: there is none.
 func (l *Consumers) WhoIs(u User) (Caller, bool) {
 	who, ok := l.Admit(u)
 	if ok {
@@ -159,7 +159,7 @@ func (l *Consumers) identifyLocked(cfg *config.Config, u User) (Caller, bool) {
 		return l.unknown()
 	}
 	c := l.ulps[declared.Name]
-	if c == nil { // it is on its way out or in
+	if c == nil { // it is being added or removed
 		return Caller{}, false
 	}
 	c.mu.Lock()

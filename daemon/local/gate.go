@@ -12,8 +12,8 @@ import (
 	"github.com/ironwarp/ironwarp/internal/rate"
 )
 
-// What one principal may have of the control socket. Each has a gate of its own, so
-// that none can keep another one out.
+// Limits of what one principal may use of the control socket. Each has a gate of its own, so
+// that none can keep another out.
 const (
 	// rootConns and rootRequests are of root and of each privileged ULP.
 	rootConns    = 256
@@ -22,7 +22,7 @@ const (
 	ulpConns = 32
 	// ulpRequests under way at a time: an attachment that waits for its peer is one.
 	ulpRequests = 8
-	// strangerConns of all who are nobody here, while they are told so.
+	// strangerConns of all users without an account, who are refused.
 	strangerConns = 8
 	// ulpWait is how long a request of a ULP waits for one of its others to end.
 	ulpWait = 5 * time.Second
@@ -32,13 +32,13 @@ const (
 	requestEvery = 20 * time.Millisecond
 	requestBurst = 100
 	changeCost   = 5
-	// dialEvery and dialBurst pace what makes streams to a peer, which takes those who
-	// make too many for attackers and blocks this host.
+	// dialEvery and dialBurst pace requests that make streams to a peer, which would take a
+	// host that makes too many for an attacker and block it.
 	dialEvery = time.Second
 	dialBurst = 8
 )
 
-// Gate bounds what one principal has of the control socket.
+// Gate bounds what one principal uses of the control socket.
 type Gate struct {
 	maxConns int
 	wait     time.Duration // for a slot; 0: as long as the client does
@@ -58,7 +58,7 @@ func newGate(conns, requests int) *Gate {
 // RootGate returns the gate of root.
 func RootGate() *Gate { return newGate(rootConns, rootRequests) }
 
-// StrangersGate returns the gate of all who are nobody here.
+// StrangersGate returns the gate of all users without an account.
 func StrangersGate() *Gate { return newGate(strangerConns, 1) }
 
 // ULPGate returns the gate of a ULP.
@@ -89,16 +89,15 @@ func (g *Gate) leave() {
 	g.mu.Unlock()
 }
 
-// Use is how many connections there are and requests under way, and how many of both were
-// refused.
+// Use is the number of connections, of requests under way, and of both that were refused.
 func (g *Gate) Use() (conns, requests int, refused uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.conns, len(g.slots), g.refused
 }
 
-// MayDial waits until the principal may make streams again: who makes too many has its host
-// blocked by the peer. It fails where that takes longer than limit, and with ctx's error.
+// MayDial waits until the principal may make streams again: if it made too many, the peer
+// would block this host. It fails if that takes longer than limit, and with ctx's error.
 func (g *Gate) MayDial(ctx context.Context, limit time.Duration) error {
 	if !g.boundsDials() {
 		return nil
@@ -142,8 +141,9 @@ func (g *Gate) busy(who, why string) error {
 	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("ULP %s has to wait: %s", who, why), Fix: "try again when some of them have ended"}
 }
 
-// Listener accepts connections with their users, and closes at once what finds no place in
-// its gate: whoever waits in the kernel's queue is never behind one who may not come in.
+// Listener accepts connections with their users, and closes at once those for which their
+// gate has no room, so that nobody waits in the kernel's queue behind a connection that may
+// not come in.
 type Listener struct {
 	net.Listener
 	GateOf func(User) *Gate
@@ -165,7 +165,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Conn is a connection of a user who is known.
+// Conn is a connection with its user.
 type Conn struct {
 	net.Conn
 	User  User

@@ -35,7 +35,7 @@ func Listen(ctx context.Context, path string) (*net.UnixListener, error) {
 	return l, err
 }
 
-// Guarded is a Unix socket that some users may connect to, and others may see.
+// Guarded is a Unix socket that only some users may connect to.
 type Guarded struct {
 	*net.UnixListener
 	may func(User) bool
@@ -44,7 +44,7 @@ type Guarded struct {
 	conns map[*client]User
 }
 
-// Guard has only users connect to a socket who may.
+// Guard restricts a socket to the users for whom may is true.
 func Guard(l *net.UnixListener, may func(User) bool) *Guarded {
 	return &Guarded{UnixListener: l, may: may, conns: map[*client]User{}}
 }

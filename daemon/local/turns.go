@@ -8,8 +8,8 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 )
 
-// Turns let few ULPs at a time have a peer's ping service, and each once: it serves this host
-// as one. The zero value is ready.
+// Turns let few ULPs at a time use a peer's ping service, and each only once, since it serves
+// this host as one client. The zero value is ready.
 type Turns struct {
 	mu    sync.Mutex // guards the fields below it
 	peers map[string]*turn

@@ -1,6 +1,6 @@
 // Package local identifies the users of this host who reach the daemon by Unix sockets, and
-// gives each its share of them: who they are says the kernel, and what one has keeps no other
-// out (RFC 5042 section 2.1.3).
+// gives each a share of them. The kernel reports who they are, and nothing that one uses keeps
+// another out (RFC 5042 section 2.1.3).
 package local
 
 import (
@@ -14,20 +14,20 @@ import (
 )
 
 // User is the process at the other end of a Unix connection, as the kernel knew it
-// when it connected. Nothing that it says of itself counts.
+// when it connected. Nothing that it claims itself counts.
 type User struct {
 	UID  uint32
 	GIDs []uint32
 }
 
-// IsRoot reports whether it is root, or whom the daemon runs as.
+// IsRoot reports whether it is root, or the user that the daemon runs as.
 func (u User) IsRoot() bool { return u.UID == 0 || int(u.UID) == os.Geteuid() }
 
 // maxGroups is what the kernel has at most of one process (NGROUPS_MAX).
 const maxGroups = 65536
 
-// userOf asks the kernel who has connected (SO_PEERCRED, SO_PEERGROUPS). Of a
-// process in a user namespace it names the user that stands behind it.
+// userOf asks the kernel who has connected (SO_PEERCRED, SO_PEERGROUPS). For a
+// process in a user namespace that is the user outside it.
 func userOf(c net.Conn) (User, error) {
 	fail := func(err error) (User, error) {
 		return User{}, fmt.Errorf("ask the kernel who has connected: %w", err)

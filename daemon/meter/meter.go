@@ -23,7 +23,7 @@ type look struct {
 	io api.IO
 }
 
-// Look takes what the counters are now.
+// Look takes the present counters.
 func (m *Meter) Look(at time.Time, io api.IO) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -71,7 +71,7 @@ func collectIPsec(st api.Status, gauge, counter emitter) {
 	}
 	seen := map[[2]string]bool{}
 	for _, s := range st.SAs {
-		// One of a name is enough: rekeyed ones go away by themselves.
+		// One of each name is enough: rekeyed ones end by themselves.
 		k := [2]string{s.Peer, s.Child}
 		if seen[k] || s.State != charon.StateInstalled {
 			continue

@@ -33,7 +33,7 @@ type Client struct {
 }
 
 // Dial connects to a peer's service as ulp. The private data, IRD and ORD of dial are
-// set here. It fails with what a peer says that refuses, and as verbs' Dial does.
+// set here. It fails with the reason of a peer that refuses, and as verbs' Dial does.
 func Dial(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig) (_ *Client, err error) {
 	res, err := newResources(ulp, verbs.NSNT, make([]byte, RegionSize+(window+3)*MaxMessage), verbs.LocalWrite)
 	if err != nil {
@@ -145,7 +145,7 @@ type Ping struct {
 	Interval time.Duration
 }
 
-// Check says what is wrong with the parameters. It returns nil for those that will do.
+// Check fails for parameters that are out of range.
 func (p Ping) Check() error {
 	limit := RegionSize
 	if p.Send {
@@ -206,7 +206,7 @@ func (c *Client) Ping(ctx context.Context, p Ping, silence time.Duration, h *hdr
 	return nil
 }
 
-// ErrSilent says that the peer did not answer in time.
+// ErrSilent means that the peer did not answer in time.
 var ErrSilent = errors.New("the peer did not answer in time")
 
 // trip makes one round trip.

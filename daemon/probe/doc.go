@@ -1,6 +1,6 @@
 // Package probe measures a link: RDMA round trips and short benchmarks against
-// a small service at the peer, which also says what the peer's streams can be
-// carried by.
+// a small service at the peer, which also answers which carriers the peer has for
+// streams.
 //
 // # Protocol
 //
@@ -20,7 +20,7 @@
 // STag and length are of a region that the client may read and write. The
 // server keeps window receives posted. A message whose first byte is 'E' is
 // sent back as it is; any other is counted, and after each quarter of the
-// window the server sends 'A' and the count so far as u32. The client has never
+// window the server sends 'A' and the count so far as u32. The client never has
 // more than window messages that were neither echoed nor counted, so neither
 // side runs out of receives.
 package probe

@@ -40,7 +40,7 @@ func AppendHello(b []byte, have Transports) []byte {
 	return append(append(b, Magic...), version, saidHello, uint8(have), 0)
 }
 
-// ErrNoHello says that a peer knows of no hello.
+// ErrNoHello means that a peer does not know the hello.
 var ErrNoHello = errors.New("the peer does not say which transports it has: its ironwarp is older than this one")
 
 // Hello asks a peer which carriers it has for this host. The private data of dial is
@@ -60,7 +60,7 @@ func Hello(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig) (_ Transp
 	dial.QP = verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 1}
 	qp, err := pd.Dial(ctx, dial)
 	if err == nil {
-		// It took the question for one after a measurement.
+		// It took the hello for a request for a measurement.
 		qp.Abort(ErrNoHello)
 		<-qp.Done()
 		return 0, fmt.Errorf("%s: %w", dial.Remote, ErrNoHello)

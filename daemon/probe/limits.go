@@ -11,7 +11,7 @@ const (
 	// window is how many messages may be under way; it covers the
 	// bandwidth-delay product of 10 Gbit/s and 3 ms with the largest messages.
 	window = 64
-	// ackEvery messages that are counted a count is sent.
+	// ackEvery is the number of counted messages after which a count is sent.
 	ackEvery = window / 4
 	// depth of Reads outstanding at a time.
 	depth = 32
@@ -19,12 +19,12 @@ const (
 	// MaxClients and MaxClientsPeer at the same time: each costs 5 MiB.
 	MaxClients     = 16
 	MaxClientsPeer = 4 // of one peer
-	// keptMemory is how many clients' memory is kept for those who come next: as much
-	// as one peer may have.
+	// keptMemory is how many clients' memory is kept for the next ones: as much as one
+	// peer may have.
 	keptMemory = MaxClientsPeer
 	// maxAge of a client's stream. A benchmark takes seconds.
 	maxAge = 10 * time.Minute
-	// partTime bounds the end of a client's stream: nothing on it is waited for any more.
+	// partTime bounds the end of a client's stream, on which nothing is under way any more.
 	partTime = 2 * time.Second
 	// answerTimeout bounds sending the reply.
 	answerTimeout = 10 * time.Second

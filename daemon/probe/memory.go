@@ -4,8 +4,8 @@ import (
 	"sync"
 )
 
-// memory keeps what clients of the service no longer need for those who come next, so
-// that a peer can't have megabytes made afresh by coming and going.
+// memory keeps the memory of clients that have gone for the next ones, so that a peer
+// cannot have megabytes allocated again and again by coming and going.
 type memory struct {
 	mu   sync.Mutex // guards the fields below it
 	free [][]byte

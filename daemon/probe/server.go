@@ -37,9 +37,9 @@ func NewServer(ulp *verbs.ULP, log *slog.Logger) *Server {
 	return s
 }
 
-// SetTrust says how much clients that come from now on are trusted, at most as much
-// as the ULP permits. At first nobody is. Each client's stream has a protection domain
-// of its own in any case.
+// SetTrust sets how much clients that come from now on are trusted, at most as much as
+// the ULP permits. At first none is. Each client's stream has a protection domain of its
+// own in any case.
 func (s *Server) SetTrust(m verbs.TrustModel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *Server) Handle(cr *verbs.ConnRequest) {
 func reject(ctx context.Context, cr *verbs.ConnRequest, reason uint8) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	// The peer may be gone; there is nobody else to tell.
+	// The peer may be gone; then nobody needs to know.
 	_ = cr.Reject(ctx, appendRefusal(nil, reason))
 }
 

@@ -16,7 +16,7 @@ const (
 	refusalLen = 8
 	ackLen     = 5
 
-	// askHello stands in a request that only asks for the carriers.
+	// askHello is the kind of a request that only asks for the carriers.
 	askHello = 1
 
 	tagEcho = 'E'
@@ -86,7 +86,7 @@ func appendRefusal(b []byte, reason uint8) []byte {
 	return append(append(b, Magic...), version, reason, 0, 0)
 }
 
-// refusalText says why the peer refused.
+// refusalText is why the peer refused.
 func refusalText(b []byte) string {
 	if len(b) < refusalLen || !IsRequest(b) {
 		return "the peer refused the stream without a reason: does ironwarp run there, in the same version?"

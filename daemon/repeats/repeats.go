@@ -1,4 +1,4 @@
-// Package repeats keeps what others can cause as often as they like from filling a log.
+// Package repeats keeps records that others can cause as often as they like from filling a log.
 package repeats
 
 import (
@@ -10,22 +10,21 @@ import (
 )
 
 const (
-	// quietAfter is how long there must be nothing of a kind before the next one is
+	// quietAfter is how long there must be no record of a kind before the next one is
 	// logged as if it were the first.
 	quietAfter = time.Minute
-	// maxRepeats bounds the kinds that are distinguished: some 10 of 100 peers. What is
-	// beyond that is counted as one.
+	// maxRepeats bounds the kinds that are distinguished: some 10 of 100 peers. All others
+	// count as one kind.
 	maxRepeats = 1000
 
 	// Attr is, in a record, the number of records like it.
 	Attr = "like_this"
 )
 
-// Handler is a handler for what others can cause as often as they like: of the
-// records of one kind and peer it lets the 1st, 2nd, 5th, 10th, 20th, 50th, 100th
-// and so on through, with their number, so that nobody fills a disk. When there has
-// been none for a while it says how many there were, and the next one is the first
-// again.
+// Handler is a handler for records that others can cause as often as they like: of the
+// records of one kind and peer it passes on the 1st, 2nd, 5th, 10th, 20th, 50th, 100th
+// and so on, with their number, so that nobody fills a disk. When there has been none
+// for a while, Report logs how many there were, and the next one is the first again.
 //
 // It is about records of level Info and above with an attribute peer, ulp, client,
 // flow or remote. The kind is the message with the attributes event and reason, and
@@ -34,7 +33,7 @@ type Handler struct {
 	to   slog.Handler
 	seen *repeatCount
 	with repeatKey // by WithAttrs
-	ours bool      // likewise: it is one that others can cause
+	ours bool      // likewise: others can cause the record
 }
 
 type repeatKey struct{ message, event, reason, who string }
@@ -46,7 +45,7 @@ type repeatCount struct {
 	keys map[repeatKey]*repeated
 }
 
-// repeated is what there was of one kind.
+// repeated counts the records of one kind.
 type repeated struct {
 	n, logged   uint64 // how many, and how many when it was last logged
 	first, last time.Time
@@ -85,7 +84,7 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	return h.to.Handle(ctx, r)
 }
 
-// withRepeats is a record that says how many like it there were.
+// withRepeats is a record with the number of records like it.
 func withRepeats(r slog.Record, n uint64) slog.Record {
 	c := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {
@@ -173,7 +172,7 @@ func passesMark(before, after uint64) bool {
 	}
 }
 
-// Report logs how many there were of what has come to an end, and forgets it.
+// Report logs how many records there were of each kind that has ended, and forgets it.
 func (h *Handler) Report(log *slog.Logger) {
 	for _, o := range h.seen.over() {
 		attrs := []any{"what", o.k.message}
@@ -187,7 +186,7 @@ func (h *Handler) Report(log *slog.Logger) {
 	}
 }
 
-// Forget makes what a peer does next the first again.
+// Forget makes the next record of each kind of a peer the first again.
 func (h *Handler) Forget(who string) {
 	h.seen.mu.Lock()
 	defer h.seen.mu.Unlock()
@@ -203,8 +202,8 @@ type repeatsOver struct {
 	s repeated
 }
 
-// over forgets what has become quiet, and returns that of which something was not
-// logged.
+// over forgets the kinds that have become quiet, and returns those that have records
+// which were not logged.
 func (c *repeatCount) over() []repeatsOver {
 	c.mu.Lock()
 	defer c.mu.Unlock()

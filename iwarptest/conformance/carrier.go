@@ -38,8 +38,7 @@ func OverCarrier(t testing.TB, local netip.AddrPort, client, server *transport.C
 			accepted <- err
 		}()
 		a, err := ha.Endpoint(t, 0, func(pd *verbs.PD, cfg verbs.QPConfig) (*verbs.QP, error) {
-			qp, err := pd.Dial(ctx, verbs.DialConfig{QP: cfg, Remote: ln.Addr(), Transport: client})
-			return qp, err
+			return pd.Dial(ctx, verbs.DialConfig{QP: cfg, Remote: ln.Addr(), Transport: client})
 		})
 		if err := errors.Join(err, <-accepted); err != nil {
 			t.Fatal(err)

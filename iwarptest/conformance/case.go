@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Case is one thing that two ends must do right.
+// Case is one requirement on two ends.
 type Case struct {
 	Name string
 	RFC  string  // what it proves
@@ -24,7 +24,7 @@ func Cases() []Case {
 	return slices.Concat(sendCases(), taggedCases(), orderCases(), atomicCases(), notifyCases(), localCases(), faultCases(), closeCases())
 }
 
-// Core are the cases that are marked so.
+// Core are the cases that are marked Core.
 func Core() []Case {
 	return slices.DeleteFunc(Cases(), func(c Case) bool { return !c.Core })
 }
@@ -92,7 +92,7 @@ func (k *connector) pair() (a, b *side) {
 	return a, b
 }
 
-// finish closes the streams that still live and holds every end to account.
+// finish closes the streams that still live and makes the final checks of every end.
 func (k *connector) finish() {
 	k.t.Helper()
 	for _, s := range k.sides {

@@ -22,7 +22,7 @@ func fetchAdd(b *buffer, off int, add uint64) WR {
 	return b.remote(WR{Op: OpFetchAdd, Flags: Signaled, Add: add}, off)
 }
 
-// Words stand in memory as the machine has them.
+// Words in memory have the machine's byte order.
 func (b *buffer) word(off int) uint64 { return binary.NativeEndian.Uint64(b.bytes(off, 8)) }
 func (b *buffer) expectWord(off int, v uint64) {
 	b.expect(off, binary.NativeEndian.AppendUint64(nil, v))

@@ -100,8 +100,8 @@ func closeAwaitsReads(a, b *side) {
 	a.wantEnd(Graceful)
 }
 
-// When the peer closes, what is still posted completes in order: what it had
-// answered before with success, the rest flushed.
+// When the peer closes, what is still posted completes in order: operations that it had
+// answered succeed, the rest is flushed.
 func peerCloseFlushes(a, b *side) {
 	sink, src := b.mem(1<<20, LocalWrite), a.mem(1<<20, RemoteRead)
 	b.recvNothing(10)

@@ -12,7 +12,7 @@ type fault struct {
 	name string
 	rfc  string
 	a, b Feature
-	// recvs is how many receives b has posted before.
+	// recvs is how many receives b has posted beforehand.
 	recvs int
 	act   func(a, b *side) WR
 	codes []code
@@ -225,8 +225,8 @@ func faultCases() []Case {
 	return cases
 }
 
-// run provokes the error with work outstanding on both ends, and holds the ends
-// to what they must report. A second stream of the same RNICs goes on.
+// run provokes the error with work outstanding on both ends, and checks what the
+// ends report. A second stream of the same RNICs goes on.
 func (f *fault) run(k *connector) {
 	a, b := k.pair()
 	a2, b2 := k.pair()
@@ -248,12 +248,12 @@ func (f *fault) run(k *connector) {
 	ping(b2, a2)
 }
 
-// wantTerminate waits for an end by a Terminate with one of codes, or if not exact
-// for any that is no graceful one.
+// wantTerminate waits for an end by a Terminate with one of codes, or, if not exact,
+// for any end that is not graceful.
 func (s *side) wantTerminate(how How, codes []code, exact bool) {
 	s.t.Helper()
 	got := s.ending()
-	if !s.Can(TellsEnd) {
+	if !s.Can(ReportsEnd) {
 		return
 	}
 	if !exact && got.How != Graceful {

@@ -72,7 +72,7 @@ func bindable(s *side) *buffer {
 }
 
 // postBind binds a new window to n bytes at off of m. The buffer that it returns
-// is only good for remote: m keeps the account of the memory.
+// serves remote only: m records what the memory must hold.
 func (s *side) postBind(m *buffer, window, off, n int, access Access) *buffer {
 	s.t.Helper()
 	wr := s.local(OpBind)
@@ -81,7 +81,7 @@ func (s *side) postBind(m *buffer, window, off, n int, access Access) *buffer {
 	return &buffer{s: s, r: r}
 }
 
-// local files a signaled operation that is posted by the Binder.
+// local records a signaled operation that the Binder posts.
 func (s *side) local(op Op) WR {
 	s.id++
 	wr := WR{ID: s.id, Op: op, Flags: Signaled}
@@ -213,7 +213,7 @@ func localFails(a, b *side) {
 		b.t.Errorf("end %s: the invalidation of no STag ended with %v, want %v", b.name, s, Failed)
 	}
 	got := a.ending()
-	if got.Code = 0; a.Can(TellsEnd) && got != (End{How: GotTerminate}) { // any code will do
+	if got.Code = 0; a.Can(ReportsEnd) && got != (End{How: GotTerminate}) { // any code will do
 		a.t.Errorf("end %s: the stream ended %v, want a Terminate that reports a local catastrophic error of RDMAP", a.name, got)
 	}
 	if len(a.recvs.done) > 0 && a.recvs.done[0].Status != OK {
@@ -247,8 +247,8 @@ func windowOfOtherInvalidated(k *connector) {
 	})
 }
 
-// A window is of no use to the peer of another stream, of the same protection
-// domain though it is.
+// A window is of no use to the peer of another stream, even of the same protection
+// domain.
 func windowOfOther(k *connector) {
 	windowStands(k, []code{ddpForeign}, func(a2, b2 *side, w *buffer) {
 		a2.post(writeTo(a2, w, 0, 8))

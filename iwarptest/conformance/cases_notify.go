@@ -31,8 +31,8 @@ func (s *side) wake() {
 	s.check("wait for an event", s.Endpoint.(Armer).Wait(ctx))
 }
 
-// A queue that is armed for what is solicited sleeps through the rest: when it
-// wakes, the solicited message is there, and all before it.
+// A queue that is armed for solicited messages sleeps through others: when it wakes,
+// the solicited message is there, and all before it.
 func armedForSolicited(a, b *side) {
 	const quiet = 5
 	wake := []WR{{Op: OpSend, Flags: Solicited}}

@@ -108,7 +108,7 @@ func unsignaled(a, b *side) {
 	}
 }
 
-// When a Send has been delivered, what the Writes before it brought can be read.
+// When a Send has been delivered, the data of the Writes before it can be read.
 func sendAfterWrite(a, b *side) {
 	const n, rounds = 70000, 12
 	src, dst := a.mem(n, 0), b.mem(n, LocalWrite|RemoteWrite)
@@ -174,7 +174,7 @@ func fencedSend(a, b *side) {
 	}
 }
 
-// load has each end send, write and read at once, to the end beside it in to.
+// load has each end send, write and read at once; the peer of from[i] is to[i].
 func load(from, to []*side, rounds int) {
 	const sends, part, most = 5, 9000, 3000
 	type flow struct {

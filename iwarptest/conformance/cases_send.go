@@ -150,7 +150,7 @@ func immediates(a, b *side) {
 		a.sent(OpImmediate)
 		a.sent(OpSend)
 	}
-	buf.open(0, 8) // whether the 8 bytes are also placed is the end's affair
+	buf.open(0, 8) // the end may or may not place the 8 bytes as well
 	b.recv(buf.at(0, 64))
 	a.post(WR{Op: OpImmediate, Imm: 7})
 	if wc := b.received(OpRecvImmediate); wc.Imm != 7 {

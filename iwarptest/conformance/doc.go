@@ -23,15 +23,15 @@
 // An implementation of RDMAP takes part by an Endpoint: some fifteen methods to
 // register memory, post, and wait for completions and for the end. They hand
 // over no pointers, so that the end may be another process, or a machine at the
-// other end of a cable that is driven by lines of text. What it lacks it says in
-// Can, and the cases that need it are skipped, each with the reason. Host makes
+// other end of a cable that is driven by lines of text. Can reports what
+// it lacks, and the cases that need that are skipped, each with the reason. Host makes
 // the other end, a queue pair of package verbs, on whatever connection Start
 // brings up.
 //
-// # What is checked without asking
+// # What every case checks
 //
-// Every case ends with the end of its streams, and is held to this besides what
-// it is about: work completes in the order of posting, each element once, and
+// Every case ends with the end of its streams, and besides its own subject it checks
+// this: work completes in the order of posting, each element once, and
 // nothing succeeds behind a failure; what was posted and not done is flushed;
 // all registered memory and Guard bytes around it hold exactly what they should.
 // Each case runs in both directions. Those that provoke an error do so beside a

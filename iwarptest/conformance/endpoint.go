@@ -9,8 +9,8 @@ import (
 
 // Connect brings up one more RDMAP Stream and returns its two ends, of which
 // either may send: where the lower layer keeps the responder silent until the
-// initiator has spoken (RFC 5044 section 7.1.2 rule 4) Connect has seen to it,
-// say by an RDMA Write of no bytes. All streams of one Connect should join the
+// initiator has spoken (RFC 5044 section 7.1.2 rule 4) Connect makes the initiator
+// speak, for example with an RDMA Write of no bytes. All streams of one Connect should join the
 // same two RNICs, all memory of an RNIC one protection domain: then the suite
 // also shows what streams share and that the errors of one do not touch another.
 // Connect fails by t.Fatal; what it allocates is freed by
@@ -19,8 +19,8 @@ type Connect func(t testing.TB) (a, b Endpoint)
 
 // Endpoint is one end of one RDMAP Stream, as a consumer of it sees it. The
 // suite calls its methods from one goroutine. An error of a method means that
-// the end itself has failed; what went wrong on the stream is told by
-// completions and by End.
+// the end itself has failed; completions and End report what went wrong on the
+// stream.
 type Endpoint interface {
 	// Can reports whether the end has a feature.
 	Can(Feature) bool
@@ -68,7 +68,7 @@ type Endpoint interface {
 // Guard is how many bytes before and after each region Load and Store reach.
 const Guard = 64
 
-// Feature is a set of what not every RNIC has. Without them an Endpoint has
+// Feature is a set of features that not every RNIC has. Without them an Endpoint has
 // what RFC 5040 demands: Send, Write and Read with one scatter/gather element.
 type Feature uint32
 
@@ -118,12 +118,12 @@ const (
 	// InvalidateChecks: a Send with Invalidate of what it can't invalidate
 	// ends the stream.
 	InvalidateChecks
-	// TellsSolicited and TellsInvalidated: receives fill in
+	// ReportsSolicited and ReportsInvalidated: receives fill in
 	// WC.Solicited and WC.Invalidated.
-	TellsSolicited
-	TellsInvalidated
-	// TellsEnd: End knows how the stream ended.
-	TellsEnd
+	ReportsSolicited
+	ReportsInvalidated
+	// ReportsEnd: End knows how the stream ended.
+	ReportsEnd
 	// Terminates: the end sends in a Terminate what RFC 5040 section 4.8
 	// and RFC 5041 section 7.2 ask for. One without it may say anything, or
 	// nothing.
@@ -303,7 +303,7 @@ type How uint8
 
 // The ways to end.
 const (
-	HowUnknown     How = iota // all that an end without TellsEnd reports
+	HowUnknown     How = iota // all that an end without ReportsEnd reports
 	Graceful                  // closed by this end, or by both, with nothing lost
 	PeerClosed                // closed by the peer, gracefully
 	SentTerminate             // this end found a fault of the peer

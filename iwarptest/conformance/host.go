@@ -11,7 +11,7 @@ import (
 type Host struct {
 	Device *verbs.Device
 	ULP    *verbs.ULP
-	pds    [2]*verbs.PD // the streams' and a foreign one
+	pds    [2]*verbs.PD // the streams', and another
 	shared sharing
 	srq    *verbs.SRQ // of all streams
 	called bool       // completions are handed to a handler

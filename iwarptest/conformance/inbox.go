@@ -7,7 +7,7 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// inbox keeps what a completion queue's handler is given.
+// inbox keeps the completions that a completion queue's handler gets.
 type inbox struct {
 	ch chan struct{}
 

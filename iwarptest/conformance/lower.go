@@ -32,7 +32,7 @@ func OverLLP(t testing.TB, pair func(t testing.TB) (a, b ddp.LLP), options ...Op
 	}
 }
 
-// unprotected stands for the connection under an LLP that has none.
+// unprotected takes the place of the connection below an LLP that has none.
 type unprotected struct{}
 
 func (unprotected) Flow() transport.Flow               { return transport.Flow{} }

@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// patience bounds each wait of the suite. Nothing waits that long but what has
-// failed.
+// patience bounds each wait of the suite. Only a failure takes that long.
 const patience = 60 * time.Second
 
-// side is one end as the cases use it. It holds each completion against what
+// side is one end as the cases use it. It checks each completion against what
 // was posted: operations complete in the order of posting (RFC 5040 section 5.5
 // rule 15), receives likewise, each once, and after one that failed none
 // succeeds.
@@ -85,12 +84,11 @@ func (s *side) status(id uint64) Status {
 }
 
 // recv posts a receive.
-func (s *side) recv(sgl ...SGE) uint64 {
+func (s *side) recv(sgl ...SGE) {
 	s.t.Helper()
 	s.id++
 	s.recvs.waiting = append(s.recvs.waiting, WR{ID: s.id, Op: OpRecv})
 	s.check("post a receive", s.PostRecv(s.id, sgl))
-	return s.id
 }
 
 // recvNothing posts n receives without memory.
@@ -101,7 +99,7 @@ func (s *side) recvNothing(n int) {
 	}
 }
 
-// take waits for one completion and files it. It returns false if the stream has ended
+// take waits for one completion and records it. It returns false if the stream has ended
 // and there are no more.
 func (s *side) take() bool {
 	s.t.Helper()
@@ -217,7 +215,7 @@ func (s *side) message(n int) WC {
 // wantSolicited checks whether a receive is marked as solicited.
 func (s *side) wantSolicited(wc WC, want bool) {
 	s.t.Helper()
-	if s.Can(TellsSolicited) && wc.Solicited != want {
+	if s.Can(ReportsSolicited) && wc.Solicited != want {
 		s.t.Errorf("end %s: receive %d is solicited: %v, want %v", s.name, wc.ID, wc.Solicited, want)
 	}
 }
@@ -225,7 +223,7 @@ func (s *side) wantSolicited(wc WC, want bool) {
 // wantInvalidated checks which STag a receive reports as invalidated.
 func (s *side) wantInvalidated(wc WC, stag uint32) {
 	s.t.Helper()
-	if s.Can(TellsInvalidated) && wc.Invalidated != stag {
+	if s.Can(ReportsInvalidated) && wc.Invalidated != stag {
 		s.t.Errorf("end %s: receive %d invalidated %#x, want %#x", s.name, wc.ID, wc.Invalidated, stag)
 	}
 }
@@ -250,7 +248,7 @@ func (s *side) ending() End {
 func (s *side) wantEnd(ways ...How) {
 	s.t.Helper()
 	got := s.ending()
-	if !s.Can(TellsEnd) {
+	if !s.Can(ReportsEnd) {
 		return
 	}
 	for _, w := range ways {
