@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -87,6 +88,7 @@ type Daemon struct {
 	listeners *listen.Listeners
 
 	controlPath string // of the control socket
+	cfg         atomic.Pointer[config.Config]
 
 	changing changeLock // held while the configuration changes
 	guards   recordedGuards
@@ -94,7 +96,6 @@ type Daemon struct {
 	mu     sync.Mutex // guards the fields below it
 	closed bool
 	up     bool // it was ready once
-	cfg    *config.Config
 }
 
 // Start reads the configuration and brings the daemon up. What only concerns a
@@ -109,7 +110,8 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 		opt.removeGuard = guard.Remove
 	}
 	opt.retry, opt.stuck, opt.offer = cmp.Or(opt.retry, retryEvery), cmp.Or(opt.stuck, stuckTime), cmp.Or(opt.offer, export.OfferTime)
-	d := &Daemon{opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ulps: map[string]*verbs.ULP{}, peers: newPeers()}
+	d := &Daemon{opt: opt, started: time.Now(), log: slog.New(slog.DiscardHandler), ulps: map[string]*verbs.ULP{}, peers: newPeers()}
+	d.cfg.Store(cfg)
 	if opt.Log != nil {
 		d.log = opt.Log(cfg.Log)
 	}
@@ -144,7 +146,8 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.tidy()
-	saved, err := attach.Load(d.cfg.StateDir)
+	cfg := d.config()
+	saved, err := attach.Load(cfg.StateDir)
 	if err != nil {
 		return err
 	}
@@ -163,11 +166,10 @@ func (d *Daemon) open(ctx context.Context) error {
 	}
 	d.changing.Lock()
 	d.guards.load()
-	d.apply(ctx, config.Default(d.cfg.Path), d.cfg)
+	d.apply(ctx, config.Default(cfg.Path), cfg)
 	d.disks.Begin(saved)
 	d.changing.Unlock()
 	d.exports.Settle()
-	cfg := d.cfg
 	// Whoever has made systemd start the daemon hears of the disks that are saved.
 	d.http = d.control()
 	d.run(func(context.Context) { d.serveControl(control) })
@@ -187,7 +189,8 @@ func (d *Daemon) open(ctx context.Context) error {
 
 // tidy removes what processes that were killed have left.
 func (d *Daemon) tidy() {
-	if err := errors.Join(d.cfg.RemoveTemporary(), wholefile.RemoveTemporary(d.cfg.StateDir), wholefile.RemoveTemporary(export.Records(d.cfg.StateDir))); err != nil {
+	cfg := d.config()
+	if err := errors.Join(cfg.RemoveTemporary(), wholefile.RemoveTemporary(cfg.StateDir), wholefile.RemoveTemporary(export.Records(cfg.StateDir))); err != nil {
 		d.log.Warn("cannot remove what a process that was killed has left", "error", err)
 	}
 }
@@ -202,15 +205,16 @@ func (d *Daemon) run(f func(context.Context)) {
 }
 
 func (d *Daemon) takeLocks() error {
-	for _, dir := range []string{d.cfg.StateDir, d.cfg.RuntimeDir, d.cfg.NBDDir()} {
+	cfg := d.config()
+	for _, dir := range []string{cfg.StateDir, cfg.RuntimeDir, cfg.NBDDir()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("cannot make the directory %s: %v", dir, err),
 				Fix: "run the daemon as root, or name directories of your own with state_dir and runtime_dir in the configuration"}
 		}
 	}
-	for i, dir := range []string{d.cfg.StateDir, d.cfg.RuntimeDir} {
+	for i, dir := range []string{cfg.StateDir, cfg.RuntimeDir} {
 		what := [...]string{"state directory", "runtime directory"}[i]
-		if same, err := sameDir(dir, d.cfg.StateDir); err != nil || same && i > 0 {
+		if same, err := sameDir(dir, cfg.StateDir); err != nil || same && i > 0 {
 			return err
 		}
 		l, err := takeLock(filepath.Join(dir, "lock"), what)
@@ -231,7 +235,7 @@ func (d *Daemon) openControl(ctx context.Context) (net.Listener, error) {
 	if l != nil {
 		return l, nil
 	}
-	return local.Listen(ctx, d.cfg.ControlSocket)
+	return local.Listen(ctx, d.config().ControlSocket)
 }
 
 // Close shuts the daemon down: streams end, disks are detached from their
@@ -342,11 +346,12 @@ func (d *Daemon) repair(ctx context.Context) {
 
 // serveMetrics listens for Prometheus if the configuration says so.
 func (d *Daemon) serveMetrics(ctx context.Context) error {
-	at := d.cfg.Metrics.Listen
+	cfg := d.config()
+	at := cfg.Metrics.Listen
 	if !at.IsValid() {
 		return nil
 	}
-	l, err := metrics.Listen(ctx, at, d.cfg.Path)
+	l, err := metrics.Listen(ctx, at, cfg.Path)
 	if err != nil {
 		return err
 	}
@@ -367,16 +372,11 @@ func (d *Daemon) PeerNames() []string { return d.config().PeerNames() }
 
 // info says who this daemon is.
 func (d *Daemon) info() api.Info {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	cfg := d.config()
 	return api.Info{
-		Version: d.opt.Version, PID: os.Getpid(), Config: d.cfg.Path, ControlSocket: d.cfg.ControlSocket,
-		StateDir: d.cfg.StateDir, Started: d.started,
+		Version: d.opt.Version, PID: os.Getpid(), Config: cfg.Path, ControlSocket: cfg.ControlSocket,
+		StateDir: cfg.StateDir, Started: d.started,
 	}
 }
 
-func (d *Daemon) config() *config.Config {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.cfg
-}
+func (d *Daemon) config() *config.Config { return d.cfg.Load() }

@@ -20,7 +20,7 @@ const eventBlocked = "blocked"
 
 // eventCounts counts events by kind and configured peer.
 type eventCounts struct {
-	mu sync.Mutex
+	mu sync.Mutex // guards the fields below it
 	n  map[eventKey]uint64
 }
 

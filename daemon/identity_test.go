@@ -76,11 +76,9 @@ func TestRightAddressWithAnotherIdentityGetsNothing(t *testing.T) {
 func TestExportOfAnIdentityIsForThatIdentityAlone(t *testing.T) {
 	h := newHost(t, "")
 	set := func(peers ...config.Peer) {
-		h.d.mu.Lock()
-		defer h.d.mu.Unlock()
-		c := *h.d.cfg
+		c := *h.d.config()
 		c.Peers = peers
-		h.d.cfg = &c
+		h.d.cfg.Store(&c)
 	}
 	ipsecPeer := func(name, id string) config.Peer {
 		return config.Peer{Name: name, Protection: config.ProtectIPsec, RemoteID: id}

@@ -25,19 +25,19 @@ func newPeers() *peers {
 }
 
 // find is the peer of a key, nil if there is none.
-func find[K comparable](x *peers, in map[K]*peer, k K) *peer {
+func find[K comparable](x *peers, in *map[K]*peer, k K) *peer {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return in[k]
+	return (*in)[k]
 }
 
-func (x *peers) named(name string) *peer { return find(x, x.names, name) }
+func (x *peers) named(name string) *peer { return find(x, &x.names, name) }
 
 // at is the peer that has an address.
-func (x *peers) at(a netip.Addr) *peer { return find(x, x.addresses, a) }
+func (x *peers) at(a netip.Addr) *peer { return find(x, &x.addresses, a) }
 
 // known is the peer that is authenticated as somebody.
-func (x *peers) known(id transport.Identity) *peer { return find(x, x.identities, id) }
+func (x *peers) known(id transport.Identity) *peer { return find(x, &x.identities, id) }
 
 // of finds the peer of a stream: both the authenticated identity and the address have to be
 // its.
@@ -57,7 +57,7 @@ func (x *peers) name(id transport.Identity) string {
 // owner is the peer that an IKE connection is of: the manager has one for each
 // address of a peer.
 func (x *peers) owner(connection string) string {
-	if p := find(x, x.connections, connection); p != nil {
+	if p := find(x, &x.connections, connection); p != nil {
 		return p.cfg.Name
 	}
 	return connection

@@ -36,7 +36,7 @@ type peer struct {
 	ends context.Context
 	cut  context.CancelFunc
 
-	mu        sync.Mutex
+	mu        sync.Mutex          // guards the fields below it
 	protector transport.Protector // nil until the peer was set up once
 	keys      credentials         // what the IKE daemon was given
 	newKeys   time.Time           // when they last replaced others

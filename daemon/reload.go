@@ -39,9 +39,7 @@ func (d *Daemon) reload(ctx context.Context) (api.Reloaded, error) {
 		return api.Reloaded{}, configError(err)
 	}
 	restart := d.keepUntilRestart(old, next)
-	d.mu.Lock()
-	d.cfg = next
-	d.mu.Unlock()
+	d.cfg.Store(next)
 	// Once it has begun it is carried through, also if the client goes away.
 	r := api.Reloaded{Changed: d.apply(context.WithoutCancel(ctx), old, next), Restart: restart, Unusable: Unusable(next)}
 	for _, c := range r.Changed {

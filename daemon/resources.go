@@ -14,7 +14,7 @@ import (
 // openULPs registers the services with the RNIC.
 func (d *Daemon) openULPs() (err error) {
 	for _, name := range config.ServiceNames() {
-		d.ulps[name], err = d.dev.NewULP(name, verbs.ULPConfig{Quota: d.cfg.Services[name].Limits, Trust: d.cfg.ServiceTrust(name).Model(), Privileged: true})
+		d.ulps[name], err = d.dev.NewULP(name, verbs.ULPConfig{Quota: d.config().Services[name].Limits, Trust: d.config().ServiceTrust(name).Model(), Privileged: true})
 		if err != nil {
 			return err
 		}

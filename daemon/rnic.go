@@ -26,7 +26,7 @@ const rejectTime = 5 * time.Second
 // openRNIC opens the device and the services that peers reach through it.
 func (d *Daemon) openRNIC() error {
 	var err error
-	if d.dev, err = verbs.Open(verbs.Config{Limits: d.cfg.Limits.Device, Peer: d.cfg.Limits.PerPeer}); err != nil {
+	if d.dev, err = verbs.Open(verbs.Config{Limits: d.config().Limits.Device, Peer: d.config().Limits.PerPeer}); err != nil {
 		return err
 	}
 	if err := d.openULPs(); err != nil {
@@ -34,12 +34,12 @@ func (d *Daemon) openRNIC() error {
 	}
 	d.probes = probe.NewServer(d.ulps[config.ServicePing], d.log)
 	d.exports = export.New(export.Config{
-		Log: d.log, StateDir: d.cfg.StateDir, Closing: d.opt.parting, Identities: d.identities, EndStreams: d.abortStreams, Offered: d.endOvertrusted,
+		Log: d.log, StateDir: d.config().StateDir, Closing: d.opt.parting, Identities: d.identities, EndStreams: d.abortStreams, Offered: d.endOvertrusted,
 		Trust: func(e config.Export) verbs.TrustModel { return d.config().ExportTrust(e).Model() },
 	})
 	d.sessions, err = rtrs.NewServer(rtrs.ServerConfig{
-		ULP: d.ulps[config.ServiceExports], QueueDepth: d.cfg.Limits.QueueSize, MaxSessionsPerPeer: d.cfg.Limits.Sessions,
-		MaxSessions: d.cfg.Limits.AllSessions,
+		ULP: d.ulps[config.ServiceExports], QueueDepth: d.config().Limits.QueueSize, MaxSessionsPerPeer: d.config().Limits.Sessions,
+		MaxSessions: d.config().Limits.AllSessions,
 		NewSession:  d.exports.Server().NewSession, TrustOf: d.trustOf, Logger: d.log,
 	})
 	return err
@@ -153,7 +153,7 @@ func (d *Daemon) awaits(next *config.Config) (all []listen.Awaited) {
 
 // refusals counts connections that were turned away.
 type refusals struct {
-	mu        sync.Mutex
+	mu        sync.Mutex // guards the fields below it
 	n         uint64
 	last      string
 	fix       string // what to do about the last, if it is known

@@ -17,17 +17,17 @@ const stuckTime = time.Minute
 
 // changeLock is held while the configuration changes, and knows for how long.
 type changeLock struct {
-	mu    sync.Mutex
+	lock  sync.Mutex   // held while the configuration changes
 	since atomic.Int64 // 0: it is free
 }
 
 func (l *changeLock) Lock() {
-	l.mu.Lock()
+	l.lock.Lock()
 	l.since.Store(time.Now().UnixNano())
 }
 
 func (l *changeLock) TryLock() bool {
-	ok := l.mu.TryLock()
+	ok := l.lock.TryLock()
 	if ok {
 		l.since.Store(time.Now().UnixNano())
 	}
@@ -36,7 +36,7 @@ func (l *changeLock) TryLock() bool {
 
 func (l *changeLock) Unlock() {
 	l.since.Store(0)
-	l.mu.Unlock()
+	l.lock.Unlock()
 }
 
 // held is how long the lock has been held, 0 if it is free.

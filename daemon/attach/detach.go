@@ -93,7 +93,7 @@ func (a *Attacher) end(at *Attachment) {
 		at.cancel()
 		close(at.gone)
 		at.mu.Lock()
-		dk, stop, served, before := at.disk, at.stop, at.served, at.before
+		dk, s, stop, served, before := at.disk, at.session, at.stop, at.served, at.before
 		at.mu.Unlock()
 		if before != nil {
 			<-before.ended
@@ -107,7 +107,7 @@ func (a *Attacher) end(at *Attachment) {
 		if err := dk.Close(); err != nil {
 			at.log.Warn("closing a remote disk", "error", err)
 		}
-		a.leave(at.session)
+		a.leave(s)
 		at.log.Info("the NBD socket of a disk is closed")
 	})
 }

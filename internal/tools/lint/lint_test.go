@@ -56,7 +56,8 @@ func TestTheMapFollowsTheLayers(t *testing.T) {
 	table := func() []byte { return []byte(strings.Join(rows, "\n")) }
 	expect(t, checkMap("map.md", table()), "")
 	rows[4], rows[5] = rows[5], rows[4]
-	expect(t, checkMap("map.md", table()), "map.md:6: daemon/export stands below daemon/repeats, which it may import")
+	upper, lower := layers[4][0], layers[5]
+	expect(t, checkMap("map.md", table()), "map.md:6: "+upper+" stands below "+lower[len(lower)-1]+", which it may import")
 	rows[4], rows[5], rows[0] = rows[5], rows[4], "| prose |"
 	expect(t, checkMap("map.md", table()), "is missing from the table of packages")
 }

@@ -115,6 +115,8 @@ func (t *T) lock()      { t.mu.Lock() }
 		{"func (t *T) f() { g := func() { t.mu.Lock(); t.mu.Unlock(); t.n = 1 }; g() }", "t.n is touched without mu"},
 		{"func (t *T) f() { t.mu.Unlock() }", "f unlocks mu, which it has not locked"},
 		{"func (t *T) unlock() { t.mu.Unlock() }\nfunc (t *T) f() { t.lock(); t.n = 1; t.unlock() }", ""},
+		{"func (t *T) Unlock() { t.mu.Unlock() }\nfunc (t *T) f() { t.lock(); defer t.Unlock(); t.n = 1 }", ""},
+		{"func (t *T) Unlock() { t.mu.Unlock() }\nfunc (t *T) f() { t.Unlock() }", "t.Unlock is called without its lock"},
 		{"func (t *T) unlock() { t.mu.Unlock() }\nfunc (t *T) f() { t.lock(); t.unlock(); t.n = 1 }", "t.n is touched without mu"},
 	} {
 		f, err := parser.ParseFile(fset, "p/p.go", head+x.src+"\n", parser.ParseComments|parser.SkipObjectResolution)
