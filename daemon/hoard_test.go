@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -32,7 +34,9 @@ func crowdOf(t *testing.T, n int, more string) string {
 	return b.String()
 }
 
-func crowdAt(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 68, byte(1 + i)}) }
+func crowdAt(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{127, 0, byte(68 + i/254), byte(1 + i%254)})
+}
 
 // opener opens block sessions from one address after the other.
 type opener struct {
@@ -55,10 +59,13 @@ func newOpener(h *host) *opener {
 	return &opener{host: h, ulp: ulp}
 }
 
-func (e *opener) as(i int) error {
+func (e *opener) as(i int) error { return e.with(i, 1) }
+
+// with opens one of several connections.
+func (e *opener) with(i, conns int) error {
 	e.n++
 	tc := &transport.Config{Protector: transport.LoopbackOnly(), Local: crowdAt(i)}
-	c, err := rtrs.Connect(e.t.Context(), rtrs.ClientConfig{ULP: e.ulp, Name: fmt.Sprintf("session %d", e.n), Conns: 1, QueueDepth: 1,
+	c, err := rtrs.Connect(e.t.Context(), rtrs.ClientConfig{ULP: e.ulp, Name: fmt.Sprintf("session %d", e.n), Conns: conns, QueueDepth: 1,
 		Paths: []rtrs.PathConfig{{Remote: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), e.port), Transport: tc}}})
 	if err == nil {
 		e.t.Cleanup(func() { c.Close() })
@@ -111,6 +118,28 @@ func TestHoardedSessionsKeepNoPeerOut(t *testing.T) {
 	for i := hoarders; i < peers+2; i++ {
 		if err := e.as(i); err != nil {
 			t.Errorf("peer %d, which has no session, is kept out: %v", i, err)
+		}
+	}
+}
+
+// Peers that hoard streams keep none out whose session has two, however many are configured.
+func TestHoardedStreamsKeepNoPeerOut(t *testing.T) {
+	const peers = 300
+	h := newHost(t, crowdOf(t, peers, "limits: {queue_size: 4}\n"))
+	e := newOpener(h)
+	hoarders := 0
+	for full := false; !full; hoarders++ {
+		had := false
+		for !full && e.with(hoarders, rtrs.MaxConns) == nil {
+			had = true
+		}
+		full = !had
+	}
+	device := use(t, []api.Principal{h.resources().Device}, "", "streams")
+	t.Logf("%d hoarders have %d of %d streams", hoarders-1, device.Used, device.Limit)
+	for i := hoarders; i < peers; i += 40 {
+		if err := e.with(i, config.DefaultConnections); err != nil {
+			t.Errorf("peer %d, which has no stream, is kept out: %v", i, err)
 		}
 	}
 }

@@ -102,8 +102,7 @@ func sendSlots(slots int) int { return 4*slots + hbSlack }
 // dial opens connection cid.
 func (cl *Client) dial(ctx context.Context, t *clientPath, pc PathConfig, cid int) error {
 	c := t.conns[cid]
-	slots := cl.cfg.QueueDepth + controlChunks
-	cq, err := cl.cfg.ULP.CreateCQ(recvSlots(slots)+sendSlots(slots), c)
+	cq, err := cl.cfg.ULP.CreateCQ(ConnEntries(cl.cfg.QueueDepth), c)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,13 @@ func SessionMemory(queueDepth, maxIO int) int64 {
 	return int64(slots)*int64(maxIO+chunkHeader) + int64(svcLen(slots))
 }
 
+// ConnEntries is how many work requests, and completions, each of the two hosts keeps room
+// for on a connection of a session of this queue depth.
+func ConnEntries(queueDepth int) int {
+	slots := queueDepth + controlChunks
+	return recvSlots(slots) + sendSlots(slots)
+}
+
 // svcLen is the memory for INFO_REQ and INFO_RSP.
 func svcLen(slots int) int { return infoReqLen + infoRspLen(slots) }
 

@@ -54,7 +54,7 @@ func (s *session) accept(ctx context.Context, cr *verbs.ConnRequest, cid int) (s
 		s.fail(err)
 		return syscall.ENOMEM, err
 	}
-	cq, err := cfg.ULP.CreateCQ(recvSlots(slots)+sendSlots(slots), c)
+	cq, err := cfg.ULP.CreateCQ(ConnEntries(cfg.QueueDepth), c)
 	if err != nil {
 		s.fail(err)
 		return syscall.ENOMEM, err

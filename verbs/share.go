@@ -36,7 +36,7 @@ func (g *group) divide() {
 		if !g.divides[r] {
 			continue
 		}
-		g.share[r] = g.device.limit[r] / (guaranteedPart * int64(len(g.members)+1))
+		g.share[r] = g.device.limit[r] / LimitFor(1, len(g.members))
 		g.unmet[r] = g.share[r] // the newcomer's
 		for a := range g.members {
 			g.unmet[r] += g.lack(a, r)

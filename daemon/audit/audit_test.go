@@ -128,6 +128,20 @@ func TestEachWeakness(t *testing.T) {
 			s.Config.Limits.Device.Streams = 8
 			s.Resources.Peers[1] = principal("beta", "streams", 1)
 		}, api.AuditWeakened, "R2", "limits: streams: 8", "1 streams are kept for peer beta, whose sessions have 2"},
+		{"no streams kept", func(s *Snapshot) {
+			s.Config.Limits.PerPeer.Streams = 512
+			s.Resources.Peers[1] = principal("beta", "streams", 0)
+		}, api.AuditWeakened, "R2", "limits: streams: 512", "0 streams are kept for peer beta, whose sessions have 2"},
+		{"few places in start-up", func(s *Snapshot) {
+			s.Config.Limits.Device.HalfOpen = 4
+			s.Resources.Peers[0] = principal("alpha", "half_open", 0)
+		}, api.AuditWeakened, "R2", "limits: half_open: 4", "0 connections in start-up are kept for peer alpha"},
+		{"few protection domains", conf(func(c *config.Config) { c.Limits.Device.PDs = 1024 }), api.AuditWeakened, "R2",
+			"limits: protection_domains: 1024", "exports can count on 640, and all streams take 1024"},
+		{"few completions", conf(func(c *config.Config) {
+			c.Services[config.ServiceExports] = config.Service{Limits: config.Quota{CQEntries: 1000}}
+		}),
+			api.AuditWeakened, "R2", "limits: cq_entries: 16777216", "exports can count on 1000"},
 		{"little memory", func(s *Snapshot) {
 			s.Config.Limits.Device.Bytes = 64 << 20
 			s.Resources.ULPs[0] = principal(config.ServiceExports, "memory", 8<<20)

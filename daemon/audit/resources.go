@@ -1,11 +1,14 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
@@ -36,33 +39,53 @@ func (v *view) quotas() string {
 	if len(own) > 0 {
 		text += fmt.Sprintf(", and of its own for %s", many("peer", own))
 	}
-	return text + ": `ironwarp status --resources`"
+	return fmt.Sprintf("%s: `ironwarp status --resources`; ping serves %d clients at a time, %d of a peer, of the second half one of each", text, probe.MaxClients, probe.MaxClientsPeer)
 }
 
 // smallShares are principals whose share is too small for what they are configured to
-// use (R2).
+// use, and resources that one peer may use up although it keeps to its limits (R2).
 func (v *view) smallShares() []api.Weakness {
 	var out []api.Weakness
+	entries := int64(rtrs.ConnEntries(v.c.Limits.QueueSize))
 	for _, p := range v.Resources.Peers {
 		c, ok := v.c.Peer(p.Name)
-		kept := share(p, "streams")
-		if ok && kept > 0 && kept < int64(c.Connections) {
-			out = append(out, api.Weakness{Setting: fmt.Sprintf("limits: streams: %d", v.c.PeerLimits(c).Streams),
-				Effect: fmt.Sprintf("%d streams are kept for peer %s, whose sessions have %d", kept, p.Name, c.Connections),
-				Fix:    fmt.Sprintf("raise limits: streams (%d for the device, %s share it), or lower connections: of the peer", v.c.Limits.Device.Streams, count(len(v.c.Peers), "peer"))})
-			if v.c.PeerLimits(c).Streams == 0 {
-				out[len(out)-1].Setting = fmt.Sprintf("limits: streams: %d", v.c.Limits.Device.Streams)
+		if !ok {
+			continue
+		}
+		for _, r := range []struct {
+			word, what string
+			need       int64
+		}{
+			{"streams", "streams", int64(c.Connections)},
+			{"half_open", "connections in start-up", int64(c.Connections)},
+			{"queue_entries", "work requests", int64(c.Connections) * entries},
+		} {
+			kept, known := share(p, r.word)
+			if !known || kept >= r.need {
+				continue
 			}
+			limit := cmp.Or(config.Amount(v.c.PeerLimits(c), r.word), config.Amount(v.c.Limits.Device, r.word))
+			out = append(out, api.Weakness{Setting: fmt.Sprintf("limits: %s: %d", r.word, limit),
+				Effect: fmt.Sprintf("%d %s are kept for peer %s, whose sessions have %d: others can keep it out", kept, r.what, p.Name, r.need),
+				Fix:    fmt.Sprintf("raise limits: %s (%d for the device, half of which %s and a newcomer share), or lower connections: of the peer", r.word, config.Amount(v.c.Limits.Device, r.word), count(len(v.c.Peers), "peer"))})
 		}
 	}
 	session := int64(v.c.Limits.QueueSize) * rtrs.DefaultMaxIO
 	for _, p := range v.Resources.ULPs {
-		if kept := share(p, "memory"); kept > 0 && kept < session && p.Name != config.ServicePing {
+		if kept, _ := share(p, "memory"); kept > 0 && kept < session && p.Name != config.ServicePing {
 			out = append(out, api.Weakness{Setting: "limits: memory: " + config.FormatSize(v.c.Limits.Device.Bytes),
 				Effect: fmt.Sprintf("%s of memory are kept for %s, and a session takes %s", config.FormatSize(kept), p.Name, config.FormatSize(session)),
 				Fix:    "raise limits: memory, or lower limits: queue_size"})
 		}
 	}
+	for word, need := range map[string]int64{"protection_domains": v.c.Limits.Device.Streams, "cq_entries": v.c.Limits.Device.Streams * entries} {
+		if have := v.c.ForExports(word); have < need && len(v.c.Exports) > 0 {
+			out = append(out, api.Weakness{Setting: fmt.Sprintf("limits: %s: %d", word, config.Amount(v.c.Limits.Device, word)),
+				Effect: fmt.Sprintf("exports can count on %d, and all streams take %d: they are not counted for each peer, and one with many streams can keep others out", have, need),
+				Fix:    fmt.Sprintf("remove that line, raise it to %d, or lower limits: streams", 2*need)})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b api.Weakness) int { return strings.Compare(a.Setting, b.Setting) })
 	return out
 }
 

@@ -153,12 +153,12 @@ func (v *view) state(name string) (api.Peer, bool) {
 	return v.Peers[i], true
 }
 
-// share is how much of a resource is kept for a principal.
-func share(p api.Principal, resource string) int64 {
+// share is how much of a resource is kept for a principal, if it is counted for it.
+func share(p api.Principal, resource string) (kept int64, counted bool) {
 	for _, r := range p.Uses {
 		if r.Name == resource {
-			return r.Share
+			return r.Share, true
 		}
 	}
-	return 0
+	return 0, false
 }

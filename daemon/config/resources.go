@@ -215,7 +215,9 @@ func (d *decoder) limits(c *Config) func(ast.Node) {
 	return func(n ast.Node) {
 		l := &c.Limits
 		f := d.quotaFields(&l.Device, MinMemory)
-		f["memory"] = d.mark(c, "memory", f["memory"])
+		for _, w := range quotaWords {
+			f[w.word] = d.mark(c, w.word, f[w.word])
+		}
 		maps.Copy(f, fields{
 			"per_peer":     d.mark(c, "per_peer", d.peerQuota("per_peer", &l.PerPeer)),
 			"sessions":     d.integer("sessions", 1, 1024, func(v uint64) { l.Sessions = int(v) }),

@@ -1,10 +1,12 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // MayAttach reports whether some export is offered to the peer.
@@ -25,34 +27,77 @@ func (c *Config) attaching() (n int64) {
 	return n
 }
 
-// HasOwnMemory reports whether the configuration says how much memory there is. The
-// default grows with the peers that may attach something: by twice what a session takes,
-// since half of all memory is divided among services.
-func (c *Config) HasOwnMemory() bool {
-	_, said := c.said["memory"]
-	return said
+// SaidLimits are the limits of the device that the configuration itself says, the others
+// being 0: defaults grow with the peers.
+func (c *Config) SaidLimits() Quota {
+	q := c.Limits.Device
+	for _, w := range quotaWords {
+		if _, said := c.said[w.word]; !said {
+			*w.of(&q) = 0
+		}
+	}
+	return q
 }
 
-// SetQueueSize changes the queue size, and the memory that depends on it.
+// SetQueueSize changes the queue size, and the default limits that depend on it and on the
+// peers. For each peer that may attach something memory grows by twice what a session takes,
+// since half of all memory is divided among services. Of what is divided among peers each
+// has a share that does for its session, and what streams take there is for all of them:
+// who has many is not to use up what is not counted for each peer.
 func (c *Config) SetQueueSize(n int) {
 	c.Limits.QueueSize = n
-	if !c.HasOwnMemory() {
-		c.Limits.Device.Bytes = DefaultMemory + 2*c.attaching()*c.SessionMemory()
+	said, is := c.SaidLimits(), deviceLimits()
+	is.Bytes += 2 * c.attaching() * c.SessionMemory()
+	conns, entries := 0, int64(rtrs.ConnEntries(n))
+	for _, p := range c.Peers {
+		conns = max(conns, p.Connections)
+	}
+	is.Streams = max(is.Streams, verbs.LimitFor(int64(conns), len(c.Peers)))
+	is.HalfOpen = max(is.HalfOpen, verbs.LimitFor(int64(conns), len(c.Peers)))
+	is.QueueEntries = max(is.QueueEntries, verbs.LimitFor(int64(conns)*entries, len(c.Peers)))
+	streams := cmp.Or(said.Streams, is.Streams)
+	is.PDs = max(is.PDs, 2*streams)
+	is.CQEntries = min(max(is.CQEntries, 2*streams*entries), MaxResource)
+	for _, w := range quotaWords {
+		*w.of(&c.Limits.Device) = cmp.Or(*w.of(&said), *w.of(&is))
 	}
 }
 
-// checkRoom finds memory that has no room for a session of each peer that may attach
-// something, whatever the other services take.
-func checkRoom(c *Config) Errors {
+// ForExports is how much of one of QuotaWords sessions of peers can count on, whatever the
+// other services and ULPs take: their shares, and that of one more, are not for exports.
+func (c *Config) ForExports(word string) int64 {
+	if own := Amount(c.Services[ServiceExports].Limits, word); own > 0 {
+		return own
+	}
+	return Amount(c.Limits.Device, word) - c.forOthers(word)
+}
+
+func (c *Config) forOthers(word string) int64 {
+	others := int64(len(ServiceNames()) + len(c.ULPs))
+	return Amount(c.Limits.Device, word) / 2 / (others + 1) * others
+}
+
+// checkRoom finds peers that may not have the streams of one session, and memory that has no
+// room for a session of each that may attach something, whatever the other services take.
+func checkRoom(c *Config) (errs Errors) {
+	for _, p := range c.Peers {
+		if most := cmp.Or(c.PeerLimits(p).Streams, c.Limits.Device.Streams); most < int64(p.Connections) {
+			errs = append(errs, &Error{Pos: p.Origin, Msg: fmt.Sprintf("peer %s may have %d streams, and a block session with it has %d connections: none comes up", p.Name, most, p.Connections),
+				Fix: "raise streams: in the peer's limits, in limits: {per_peer: ...} or in limits:, or lower the peer's connections:"})
+		}
+	}
+	return append(errs, checkMemory(c)...)
+}
+
+func checkMemory(c *Config) Errors {
 	n, one, all := c.attaching(), c.SessionMemory(), c.Limits.Device.Bytes
 	who := fmt.Sprintf("a block session takes %s at queue_size: %d, and %d peers may attach exports", mebibytes(one), c.Limits.QueueSize, n)
 	if own := c.Services[ServiceExports].Limits.Bytes; own > 0 && own < n*one {
 		return Errors{{Pos: c.placeOf(ServiceExports), Msg: fmt.Sprintf("service exports may have %s of memory: %s", FormatSize(own), who),
 			Fix: fmt.Sprintf("each is to find room for one: set services: {exports: {limits: {memory: %s}}} or more, or limits: {queue_size: ...} to less", mebibytes(n*one))}}
 	}
-	// The shares of the other services and ULPs, and that of one more, are not for exports.
 	others := int64(len(ServiceNames()) + len(c.ULPs))
-	if theirs := all / 2 / (others + 1) * others; all-theirs < n*one {
+	if theirs := c.forOthers("memory"); all-theirs < n*one {
 		return Errors{{Pos: c.placeOf("memory"), Msg: fmt.Sprintf("memory is %s, of which %s are kept for other services: %s", FormatSize(all), mebibytes(theirs), who),
 			Fix: fmt.Sprintf("each is to find room for one: set limits: {memory: %s} or more, or queue_size: to less", mebibytes(n*one*2*(others+1)/(others+2)))}}
 	}

@@ -16,7 +16,8 @@ const (
 	// depth of Reads outstanding at a time.
 	depth = 32
 
-	// MaxClients and MaxClientsPeer at the same time: each costs 5 MiB.
+	// MaxClients and MaxClientsPeer at the same time: each costs 5 MiB. Of the second half of
+	// all a peer has one at most.
 	MaxClients     = 16
 	MaxClientsPeer = 4 // of one peer
 	// keptMemory is how many clients' memory is kept for the next ones: as much as one

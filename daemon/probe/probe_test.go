@@ -176,6 +176,33 @@ func TestOnePeerGetsABoundedNumberOfStreams(t *testing.T) {
 	})
 }
 
+// Four peers that measure all the time, and four more that try, leave room for a newcomer.
+func TestPeersThatHoardStreamsKeepNoOtherOut(t *testing.T) {
+	at := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + i)}) }
+	var all []netip.Addr
+	for i := range 9 {
+		all = append(all, at(i))
+	}
+	p := transport.Plaintext(slog.New(slog.DiscardHandler), all...)
+	h := newHostOn(t, &transport.Config{Protector: p}, netip.AddrPortFrom(at(0), 0))
+	as := func(i int) error {
+		c, err := Dial(t.Context(), h.client, verbs.DialConfig{Remote: h.addr, Transport: &transport.Config{Protector: p, Local: at(i)}})
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+		}
+		return err
+	}
+	had := 0
+	for i := range 8 {
+		for as(i) == nil {
+			had++
+		}
+	}
+	if err := as(8); err != nil || had < 2*MaxClientsPeer {
+		t.Errorf("%d streams are served, and that of another peer: %v", had, err)
+	}
+}
+
 func TestPingEndsWhenThePeerGoes(t *testing.T) {
 	overEachCarrier(t, func(t *testing.T, h *host) {
 		c, err := h.dial(t)

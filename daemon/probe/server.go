@@ -67,7 +67,7 @@ func (s *Server) Handle(cr *verbs.ConnRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reason := parseRequest(cr.PrivateData())
-	if reason == 0 && (s.closed || s.total >= MaxClients || s.clients[cr.Peer()] >= MaxClientsPeer) {
+	if reason == 0 && (s.closed || s.fullForLocked(cr.Peer())) {
 		reason = refusedBusy
 	}
 	if s.closed {
@@ -92,6 +92,16 @@ func (s *Server) Handle(cr *verbs.ConnRequest) {
 			s.log.Warn("ping service", "peer", cr.Peer(), "flow", cr.Flow().String(), "error", err)
 		}
 	}()
+}
+
+// fullForLocked reports whether a peer gets no further stream: of the second half of all each
+// has one at most, so that a few peers keep no other out.
+func (s *Server) fullForLocked(p transport.Identity) bool {
+	most := MaxClientsPeer
+	if s.total >= MaxClients/2 {
+		most = 1
+	}
+	return s.total >= MaxClients || s.clients[p] >= most
 }
 
 func reject(ctx context.Context, cr *verbs.ConnRequest, reason uint8) {
