@@ -85,10 +85,9 @@ type Client struct {
 	domains domains
 
 	// Set by the first connection and constant thereafter.
-	depth   int // permits, without the control permit
+	depth   int // permits, without that of the controls
 	maxIO   int
-	permits []*Permit // the last one is control
-	control *control
+	permits []*Permit // the last one is the controls'
 	pool    permitPool
 	bufs    *arena
 	hdrs    *arena      // user headers and messages, INFO_REQ and INFO_RSP
@@ -99,8 +98,9 @@ type Client struct {
 	seq      atomic.Uint64              // of the last I/O
 	counters counters
 	batch    batchHooks
+	controls *controls
 
-	mu         sync.Mutex // guards the fields below it; taken before the control's, after a connection's gate
+	mu         sync.Mutex // guards the fields below it; taken before the controls', after a connection's gate
 	state      State
 	since      time.Time
 	lastErr    error

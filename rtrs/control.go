@@ -3,79 +3,147 @@ package rtrs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 )
 
-// control is the permit reserved for control requests.
-type control struct {
-	permit *Permit
-	free   chan struct{}      // capacity 1: a token, the right to use permit
-	result chan syscall.Errno // capacity 1
+// controls are the permits of control requests: one of their own, so that a client can
+// open and close things while all others are in use, and others that the pool can spare,
+// so that many requests go at once. All are of one connection: the server receives the
+// requests in the order in which they are sent, a CLOSE never before its OPEN.
+type controls struct {
+	cl *Client
 
-	mu        sync.Mutex // guards the fields below it
-	abandoned bool
+	mu       sync.Mutex // guards the fields below it; taken before the pool's
+	own      *Permit    // nil while it is in use
+	borrowed int
+	waiters  []chan *Permit // of capacity 1, in the order of their calls
 }
 
-func newControl(p *Permit) *control {
-	c := &control{permit: p, free: make(chan struct{}, 1), result: make(chan syscall.Errno, 1)}
-	c.free <- struct{}{}
-	return c
+// take returns a permit. It waits until one is free, and fails with ctx's error.
+func (c *controls) take(ctx context.Context) (*Permit, error) {
+	c.mu.Lock()
+	if p := c.freeLocked(); p != nil {
+		c.mu.Unlock()
+		return p, nil
+	}
+	w := make(chan *Permit, 1)
+	c.waiters = append(c.waiters, w)
+	c.mu.Unlock()
+	select {
+	case p := <-w:
+		return p, nil
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	i := slices.Index(c.waiters, w)
+	if i >= 0 {
+		c.waiters = slices.Delete(c.waiters, i, i+1)
+	}
+	c.mu.Unlock()
+	if i < 0 {
+		c.put(<-w)
+	}
+	return nil, ctx.Err()
 }
 
-// Complete implements Completion.
-func (c *control) Complete(_ *Permit, errno syscall.Errno) {
+func (c *controls) freeLocked() (p *Permit) {
+	p, c.own = c.own, nil
+	switch {
+	case p != nil:
+		c.cl.pool.lend(1)
+	case c.borrowed < maxBorrowed:
+		if p = c.cl.pool.borrow(c.cl.depth%c.cl.cfg.Conns, c.cl.cfg.Conns); p != nil {
+			c.borrowed++
+		}
+	}
+	return p
+}
+
+// put returns a permit: to who waits longest, or to where it is from.
+func (c *controls) put(p *Permit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.abandoned {
-		c.abandoned = false
-		c.free <- struct{}{}
-		return
+	switch {
+	case len(c.waiters) > 0:
+		c.waiters[0] <- p
+		c.waiters = c.waiters[1:]
+	case p.id == c.cl.depth:
+		c.own = p
+		if c.cl.pool.lend(-1) {
+			c.cl.release()
+		}
+	default:
+		c.borrowed--
+		c.cl.Put(p)
 	}
-	c.result <- errno
 }
 
-// Control sends one request with the given user header, outside the queue depth, and
-// copies its answer, len(answer) bytes, from the server. It waits for a path, but the
-// request is not resent when the path is lost (ErrPathLost). It fails with the server's
-// errno as a syscall.Errno.
+// controlRequest is a control request in flight, and who waits for its answer.
+type controlRequest struct {
+	of     *controls
+	result chan syscall.Errno // capacity 1
+
+	mu     sync.Mutex // guards the fields below it
+	answer []byte     // nil if nobody waits any more
+}
+
+// Complete implements Completion. The answer is copied here, while the permit's memory is
+// there for certain.
+func (r *controlRequest) Complete(p *Permit, errno syscall.Errno) {
+	r.mu.Lock()
+	if errno == 0 {
+		copy(r.answer, p.buf)
+	}
+	r.mu.Unlock()
+	r.result <- errno
+	r.of.put(p)
+}
+
+// Control sends one request with the given user header, and copies its answer, len(answer)
+// bytes, from the server. Many go at once if the queue has room, and one at least if it has
+// none. It waits for a path, but the request is not resent when the path is lost
+// (ErrPathLost). It fails with the server's errno as a syscall.Errno.
 func (cl *Client) Control(ctx context.Context, header, answer []byte) error {
 	if len(answer) > cl.maxIO || len(header) > MaxHeader {
 		return fmt.Errorf("rtrs: control request with %d bytes of header and %d of answer: %w", len(header), len(answer), syscall.EINVAL)
 	}
-	c := cl.control
-	select {
-	case <-c.free:
-	case <-ctx.Done():
-		return ctx.Err()
+	if _, err := cl.controlPath(ctx); err != nil {
+		return err
+	}
+	p, err := cl.controls.take(ctx)
+	if err != nil {
+		return err
 	}
 	path, err := cl.controlPath(ctx)
 	if err != nil {
-		c.free <- struct{}{}
+		cl.controls.put(p)
 		return err
 	}
-	p := c.permit
-	p.dir, p.n, p.hlen, p.done = Read, uint32(len(answer)), copy(p.hdr[:MaxHeader], header), c
+	r := &controlRequest{of: cl.controls, result: make(chan syscall.Errno, 1), answer: answer}
+	p.dir, p.n, p.hlen, p.done = Read, uint32(len(answer)), copy(p.hdr[:MaxHeader], header), r
 	if !path.post(p, false) {
-		c.free <- struct{}{}
+		cl.controls.put(p)
 		return ErrPathLost
 	}
-	var errno syscall.Errno
 	select {
-	case errno = <-c.result:
+	case errno := <-r.result:
+		return controlError(errno)
 	case <-ctx.Done():
-		c.mu.Lock()
-		select {
-		case errno = <-c.result:
-			c.mu.Unlock()
-		default:
-			c.abandoned = true
-			c.mu.Unlock()
-			return ctx.Err()
-		}
 	}
-	copy(answer, p.buf)
-	c.free <- struct{}{}
+	r.mu.Lock()
+	r.answer = nil
+	r.mu.Unlock()
+	select {
+	case errno := <-r.result:
+		return controlError(errno)
+	default:
+		return ctx.Err()
+	}
+}
+
+func controlError(errno syscall.Errno) error {
 	switch errno {
 	case 0:
 		return nil

@@ -196,7 +196,7 @@ func (cl *Client) allocate() error {
 	}
 	permits := make([]*Permit, slots)
 	for i := range permits {
-		p := &Permit{cl: cl, id: i, control: i >= cl.depth, buf: cl.bufs.slot(i, cl.maxIO)}
+		p := &Permit{cl: cl, id: i, buf: cl.bufs.slot(i, cl.maxIO)}
 		n := len(cl.domains)
 		p.hdrMR, p.hdrOff = cl.hdrMRs[i%n], uint32(i/n*hdrSlot)
 		p.hdr = p.hdrMR.Bytes()[p.hdrOff:][:hdrSlot:hdrSlot]
@@ -210,7 +210,7 @@ func (cl *Client) allocate() error {
 		}
 	}
 	cl.permits = permits
-	cl.control = newControl(permits[cl.depth])
+	cl.controls = &controls{cl: cl, own: permits[cl.depth]}
 	cl.parked = make([]*Permit, 0, cl.depth)
 	cl.pool.total = cl.depth
 	for i := cl.depth - 1; i >= 0; i-- {

@@ -24,6 +24,10 @@ const (
 	// close things while all others are in use.
 	controlChunks = 1
 
+	// maxBorrowed is how many permits of the pool control requests may have at a time: a
+	// server writes down what it opens, once for all that it was asked to open meanwhile.
+	maxBorrowed = 64
+
 	// chunkHeader is the space of a chunk beyond its data: one page, as with Linux, so
 	// that data stays page-aligned.
 	chunkHeader = 4096

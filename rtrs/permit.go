@@ -58,16 +58,15 @@ type Permit struct {
 	// User is for the client's user; it keeps its value when the permit is put back.
 	User any
 
-	cl      *Client
-	id      int
-	control bool
-	buf     []byte // MaxIO bytes
-	mr      *verbs.MR
-	hdr     []byte // the user header and the message behind it
-	hdrMR   *verbs.MR
-	hdrOff  uint32 // offset of hdr in hdrMR
-	state   atomic.Uint64
-	stag    uint32 // of the chunk
+	cl     *Client
+	id     int
+	buf    []byte // MaxIO bytes
+	mr     *verbs.MR
+	hdr    []byte // the user header and the message behind it
+	hdrMR  *verbs.MR
+	hdrOff uint32 // offset of hdr in hdrMR
+	state  atomic.Uint64
+	stag   uint32 // of the chunk
 
 	dir  Dir
 	n    uint32

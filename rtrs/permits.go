@@ -2,6 +2,7 @@ package rtrs
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -21,6 +22,7 @@ type permitPool struct {
 	spare  *permitWaiter
 	closed bool
 	total  int
+	lent   int // permits that are none of the pool's, and in use
 
 	shares []*Share
 	each   int // permits that each share is entitled to
@@ -84,12 +86,40 @@ func (p *permitPool) try(share *Share, into []*Permit) (ok bool, err error) {
 	return p.popLocked(share, into, p.first == nil), nil
 }
 
+// borrow takes a permit of one of the connections, if there is one that nobody waits for or
+// is owed.
+func (p *permitPool) borrow(conn, conns int) *Permit {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.first != nil || len(p.free) <= p.reservedLocked(nil) {
+		return nil
+	}
+	for i, one := range slices.Backward(p.free) {
+		if one.id%conns == conn {
+			p.free = slices.Delete(p.free, i, i+1)
+			return one
+		}
+	}
+	return nil
+}
+
 // put returns permits. last reports that the pool is closed and all permits are back.
 func (p *permitPool) put(ps ...*Permit) (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.giveLocked(ps)
-	return p.closed && len(p.free) == p.total
+	return p.lastLocked()
+}
+
+// lastLocked reports that the pool is closed and all permits are back.
+func (p *permitPool) lastLocked() bool { return p.closed && len(p.free) == p.total && p.lent == 0 }
+
+// lend counts n more permits that are none of the pool's as in use. last is as for put.
+func (p *permitPool) lend(n int) (last bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lent += n
+	return p.lastLocked()
 }
 
 // close fails all current and future waiters. last reports whether all permits are back.
@@ -107,7 +137,7 @@ func (p *permitPool) close() (last bool) {
 		w = next
 	}
 	p.first, p.last = nil, nil
-	return len(p.free) == p.total
+	return p.lastLocked()
 }
 
 // popLocked fills into. Unless it is its turn, share gets only what it is owed.

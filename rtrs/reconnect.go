@@ -112,15 +112,19 @@ func (cl *Client) collect(t *clientPath) {
 	}
 	for _, p := range cl.permits {
 		was, now := p.state.Load(), uint64(permitParked)
-		if p.control {
+		if was&0xff != permitFlying {
+			continue
+		}
+		_, isControl := p.done.(*controlRequest)
+		if isControl {
 			now = permitIdle
 		}
-		if was&0xff != permitFlying || !p.state.CompareAndSwap(was, now) {
+		if !p.state.CompareAndSwap(was, now) {
 			continue
 		}
 		p.closeWindow()
-		if p.control {
-			cl.control.Complete(p, syscall.ENOTCONN)
+		if isControl {
+			p.finish(syscall.ENOTCONN)
 			continue
 		}
 		cl.parked = append(cl.parked, p)
