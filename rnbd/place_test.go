@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -313,5 +314,51 @@ func TestPlacesAreWrittenTogether(t *testing.T) {
 	}
 	if len(last) != disks {
 		t.Errorf("%d places are written", len(last))
+	}
+}
+
+// Disks that are opened while the places are being stored share the next time, and none is
+// open before its place is stored.
+func TestPlacesAreStoredForAllThatWait(t *testing.T) {
+	const disks = 20
+	var exports []Export
+	for i := range disks {
+		exports = append(exports, ramExport(fmt.Sprint("r", i), newRAM(1<<20)))
+	}
+	srv := startServer(t, exports...)
+	opened := func() (n int) {
+		for _, e := range srv.Server.Exports() {
+			n += len(e.Openers)
+		}
+		return n
+	}
+	var mu sync.Mutex
+	var stored [][]Place
+	srv.Server.keepPlaces = func(all []Place) error {
+		eventually(t, "all are asked for", func() bool { return opened() == disks })
+		mu.Lock()
+		defer mu.Unlock()
+		stored = append(stored, all)
+		return nil
+	}
+	cl := connect(t, srv.addr)
+	var wg sync.WaitGroup
+	for i := range disks {
+		wg.Go(func() {
+			d, err := cl.Open(testContext(t), fmt.Sprint("r", i), OpenOptions{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if last := stored[len(stored)-1]; !slices.ContainsFunc(last, func(p Place) bool { return p.Attachment == d.claim.Attachment }) {
+				t.Errorf("%s is open, and its place is not stored", d.Export())
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(stored); n > 2 {
+		t.Errorf("stored %d times for %d disks that are opened at once, want 2 at most", n, disks)
 	}
 }
