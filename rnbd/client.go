@@ -75,11 +75,15 @@ func (c *Client) onConnect(ctx context.Context, rt *rtrs.Client) error {
 	c.mu.Lock()
 	disks := slices.Clone(c.disks)
 	c.mu.Unlock()
-	for _, d := range disks {
-		if d.isClosing() {
-			continue
-		}
-		if err := d.reopen(ctx, rt, nil); err != nil && (errors.Is(err, rtrs.ErrPathLost) || ctx.Err() != nil) {
+	disks = slices.DeleteFunc(disks, (*Disk).isClosing)
+	errs := make([]error, len(disks))
+	var wg sync.WaitGroup
+	for i, d := range disks {
+		wg.Go(func() { errs[i] = d.reopen(ctx, rt, nil) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil && (errors.Is(err, rtrs.ErrPathLost) || ctx.Err() != nil) {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -306,5 +307,40 @@ func TestClosedClientFailsIO(t *testing.T) {
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A session that is back opens its disks at once, not one after the other: with the server's
+// next life each of them has something to store, which its host stores together.
+func TestDisksAreReopenedAtOnce(t *testing.T) {
+	const disks = 20
+	var before, after []Export
+	for i := range disks {
+		r := newRAM(1 << 20)
+		before, after = append(before, ramExport(fmt.Sprint("r", i), r)), append(after, ramExport(fmt.Sprint("r", i), nextLife(r)))
+	}
+	srv := startServer(t, before...)
+	cl := connect(t, srv.addr)
+	var storing atomic.Int32
+	var wait atomic.Bool
+	keep := func(Claim) error {
+		storing.Add(1)
+		eventually(t, "all are stored", func() bool { return !wait.Load() || storing.Load() == disks })
+		return nil
+	}
+	var open []*Disk
+	for i := range disks {
+		d, err := cl.Open(testContext(t), fmt.Sprint("r", i), OpenOptions{Keep: keep})
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, d)
+	}
+	storing.Store(0)
+	wait.Store(true)
+	srv.stop(t)
+	startServerAt(t, srv.addr, rtrs.ServerConfig{}, after...)
+	for _, d := range open {
+		read(t, d, 512, 0)
 	}
 }
