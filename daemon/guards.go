@@ -61,11 +61,7 @@ func (x *recordedGuards) load() {
 }
 
 func (x *recordedGuards) save() {
-	data, err := json.MarshalIndent(x.list, "", "  ")
-	if err == nil {
-		err = wholefile.Write(x.file, append(data, '\n'))
-	}
-	if err != nil {
+	if err := wholefile.WriteJSON(x.file, x.list); err != nil {
 		x.log.Warn("cannot write down which guards are in place; they are not let go after a restart if their peers are removed meanwhile", "error", err)
 	}
 }

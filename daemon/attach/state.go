@@ -85,15 +85,6 @@ func Load(dir string) ([]Saved, error) {
 	return s.Attachments, nil
 }
 
-func (s state) save(dir string) error {
-	s.Version = stateVersion
-	data, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
-	return wholefile.Write(stateFile(dir), append(data, '\n'))
-}
-
 // RememberOrLog writes down what is attached, where nobody is to be told but the log.
 func (a *Attacher) RememberOrLog() {
 	if err := a.remember(); err != nil {
@@ -128,9 +119,9 @@ func (a *Attacher) remember() *api.Error {
 		all[k] = at.saved()
 	}
 	a.mu.Unlock()
-	s := state{Attachments: slices.SortedFunc(maps.Values(all), func(x, y Saved) int { return x.compare(y.Disk) })}
+	s := state{Version: stateVersion, Attachments: slices.SortedFunc(maps.Values(all), func(x, y Saved) int { return x.compare(y.Disk) })}
 	dir := a.cfg.Config().StateDir
-	err := s.save(dir)
+	err := wholefile.WriteJSON(stateFile(dir), s)
 	a.unsaved.Store(err != nil)
 	if err != nil {
 		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot write down which disks are attached: %v", err),

@@ -46,10 +46,7 @@ func (r *Exporter) loadPlaces() []rnbd.Place {
 
 // savePlaces records who writes to the exports.
 func (r *Exporter) savePlaces(all []rnbd.Place) error {
-	data, err := json.MarshalIndent(places{placesVersion, all}, "", "  ")
-	if err == nil {
-		err = wholefile.Write(placesFile(r.cfg.StateDir), append(data, '\n'))
-	}
+	err := wholefile.WriteJSON(placesFile(r.cfg.StateDir), places{placesVersion, all})
 	if err != nil {
 		r.log.Error("cannot record who writes to the exports: no new writer is let in", "error", err)
 	}

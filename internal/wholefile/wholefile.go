@@ -2,6 +2,7 @@
 package wholefile
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -15,6 +16,16 @@ import (
 // Write replaces a file atomically, with mode 0600. After a crash, or an error of the file
 // system, the file has either the old content or the new.
 func Write(path string, data []byte) error { return WriteSteps(path, data, func(string) {}) }
+
+// WriteJSON is Write of a value as JSON, in one line: state is written down for each change,
+// and spaces would be a third of it. It fails as Write does.
+func WriteJSON(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return Write(path, append(data, '\n'))
+}
 
 // WriteSteps is Write that reports each step once it is done, after which the process
 // may end. It fails as Write does.
