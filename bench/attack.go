@@ -15,7 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// roleAttackers is the process of those who attack; what it listens on is an assault.
+// roleAttackers is the attackers' process; its argument is an assault.
 const roleAttackers = "attackers"
 
 // assault is what the attackers' process is to do.
@@ -30,8 +30,9 @@ const (
 	// for latency each, after attackBegins.
 	attackTime   = 700 * time.Millisecond
 	attackBegins = 300 * time.Millisecond
-	// stillstand is when a stream that does nothing is given up, and counted as that.
-	stillstand = 10 * time.Second
+	// stallLimit is how long a stream may do nothing; a run in which it does
+	// nothing for longer counts as a rate of zero.
+	stallLimit = 10 * time.Second
 )
 
 // alone and behaving are what an attack is measured against: nobody else, and as
@@ -39,7 +40,7 @@ const (
 func alone(k transport.Kind) string    { return "alone over " + k.String() }
 func behaving(k transport.Kind) string { return load.Behaving(k).Name }
 
-// attackers begins an assault that lasts until this process ends.
+// attackers starts an assault that lasts until this process ends.
 func attackers(ctx context.Context, spec string) (string, error) {
 	var a assault
 	if err := json.Unmarshal([]byte(spec), &a); err != nil {
@@ -138,11 +139,11 @@ func underAttack(ctx context.Context, b *bench, image, attack string, k transpor
 	}
 	defer target.Close()
 	whole := ctx
-	ctx, cancel := context.WithTimeout(ctx, stillstand)
+	ctx, cancel := context.WithTimeout(ctx, stallLimit)
 	defer cancel()
 	defer func() {
 		if whole.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-			m, err = metrics{"rate": 0, "p50": stillstand.Seconds(), "p99": stillstand.Seconds()}, nil
+			m, err = metrics{"rate": 0, "p50": stallLimit.Seconds(), "p99": stallLimit.Seconds()}, nil
 		}
 	}()
 	s, err := load.Dial(ctx, v, peers[0], k, load.Export)

@@ -73,7 +73,7 @@ func byJob(cs []contender) []contender {
 	return sorted
 }
 
-// makeImage writes random data, so that no server gains by holes or zeroes.
+// makeImage writes random data, so that no server gains from holes or zeroes.
 func makeImage(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -140,7 +140,7 @@ func startTCPServer(ctx context.Context, port int, uri, name string, args ...str
 	return &blockServer{uri: fmt.Sprintf(uri, port), pids: []int{p.pid()}, closer: p}, nil
 }
 
-// freePort asks the kernel for a TCP port that nobody uses.
+// freePort returns a TCP port that nobody uses at the moment.
 func freePort() (int, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/ironwarp/ironwarp/internal/ebpf"
 )
 
-// lose makes a host lose packets that come in, each with the probability p: by an
-// XDP program, which sees them one by one as they come off the wire, before the
-// kernel joins any. It goes away with the host.
+// lose makes a host drop each incoming packet with probability p, by an XDP
+// program, which sees packets as they come off the wire, before the kernel joins
+// any. It goes away with the host.
 func lose(h *lab.Host, p float64) error {
 	return h.Do(func() error {
 		dev, err := netlink.LinkByName(h.Dev())

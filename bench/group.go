@@ -150,14 +150,14 @@ func (b *bench) say(format string, args ...any) {
 	}
 }
 
-// line says what is measured now where there is no terminal to say it on.
+// line prints a line of progress unless progress is a terminal.
 func (b *bench) line(format string, args ...any) {
 	if b.progress != nil && !b.terminal {
 		fmt.Fprintf(b.progress, format+"\n", args...)
 	}
 }
 
-// left says how long the rest will take, by what has been done so far.
+// left estimates how long the rest will take from the runs done so far.
 func (b *bench) left() string {
 	if b.done == 0 {
 		return ""

@@ -20,7 +20,7 @@ import (
 // number, so the ratio is not to be above 1 but for what is noise.
 
 func growthGroups() []group {
-	return []group{crowdGroup(transport.TCP), crowdGroup(transport.SCTPUDP), peersGroup(), disksGroup()}
+	return []group{streamsGroup(transport.TCP), streamsGroup(transport.SCTPUDP), peersGroup(), disksGroup()}
 }
 
 const growing = "how cost grows: "
@@ -144,7 +144,7 @@ func statusField(dir, name string) (float64, error) {
 	return 0, fmt.Errorf("%s/status has no %s", dir, name)
 }
 
-// idle lets a process alone for a while and returns what that costs each of n things:
+// idle leaves a process alone for a while and returns what that costs each of n things:
 // CPU seconds and wake-ups per second, and its memory then.
 func (p *process) idle(ctx context.Context, n int, d time.Duration) (metrics, error) {
 	before, err := useOf(p.pid())

@@ -16,8 +16,8 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/charon/charontest"
 )
 
-// Many peers of one daemon, each with a guard in the kernel and with SAs. They are not
-// there: a server of VICI says what strongSwan would if they were.
+// Many peers of one daemon, each with a guard in the kernel and with SAs. No host
+// plays them: a VICI server answers as strongSwan would if they existed.
 
 var peerCounts = []int{10, 100, 1000}
 
@@ -38,8 +38,8 @@ func peersGroup() group {
 	return group{name: "many peers", rounds: 1, cold: true, rows: growthRows(peerGrowth, peerCounts, peersOf), open: openGrowth(peerCounts, peersOf, measurePeers)}
 }
 
-// farCharon is a strongSwan that reaches all peers at once.
-type farCharon struct {
+// scriptedCharon plays a strongSwan to which all peers answer at once.
+type scriptedCharon struct {
 	*charontest.Charon
 	local netip.Addr
 	peers map[string]netip.Addr // by connection
@@ -49,9 +49,9 @@ type farCharon struct {
 	up  int // child SAs
 }
 
-// newFarCharon makes one for peers; its answers come at once.
-func newFarCharon(socket string, local netip.Addr, peers map[string]netip.Addr) *farCharon {
-	f := &farCharon{Charon: charontest.New(socket), local: local, peers: peers, sas: map[string]*charontest.SA{}}
+// newScriptedCharon makes one for peers; its answers come at once.
+func newScriptedCharon(socket string, local netip.Addr, peers map[string]netip.Addr) *scriptedCharon {
+	f := &scriptedCharon{Charon: charontest.New(socket), local: local, peers: peers, sas: map[string]*charontest.SA{}}
 	f.Plugins = []string{"charon", "openssl", "kernel-netlink", "socket-default", "vici"} // the kernel does ESP
 	f.Answer = func(cmd string, req charontest.Tree) ([]string, charontest.Tree) {
 		if cmd == "initiate" {
@@ -63,7 +63,7 @@ func newFarCharon(socket string, local netip.Addr, peers map[string]netip.Addr) 
 }
 
 // bringUp adds a child, and its IKE SA if it is the first.
-func (f *farCharon) bringUp(conn, child string) {
+func (f *scriptedCharon) bringUp(conn, child string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	remote, known := f.peers[conn]
@@ -79,14 +79,14 @@ func (f *farCharon) bringUp(conn, child string) {
 }
 
 // children is how many child SAs there are.
-func (f *farCharon) children() int {
+func (f *scriptedCharon) children() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.up
 }
 
-// declare writes the declaration of a peer, one of two that differ in what leaves its
-// streams alone.
+// declare writes the declaration of a peer, one of two that differ in a setting
+// that does not disturb its streams.
 func declare(dir, name string, remote, local netip.Addr, other bool) error {
 	reap := "10m"
 	if other {
@@ -124,7 +124,7 @@ func measurePeers(ctx context.Context, b *bench, dir string, n int) (m metrics, 
 			return nil, err
 		}
 	}
-	f := newFarCharon(filepath.Join(dir, "vici"), host.Addr(), peers)
+	f := newScriptedCharon(filepath.Join(dir, "vici"), host.Addr(), peers)
 	if err := f.Start(); err != nil {
 		return nil, err
 	}

@@ -27,8 +27,8 @@ const (
 	sessionsPerPeer   = 50
 	// dialsAtOnce is how many sessions come up at a time.
 	dialsAtOnce = 16
-	// crowdIdle is a whole interval of heartbeats, so that each stream has its part.
-	crowdIdle = 5 * time.Second
+	// streamsIdle is a whole interval of heartbeats, so that each stream has its part.
+	streamsIdle = 5 * time.Second
 	// One of busyPart sessions reads 4 KiB every busyEvery, for busyTime.
 	busyPart  = 100
 	busyEvery = 20 * time.Millisecond
@@ -49,15 +49,15 @@ var streamGrowth = []growth{
 	{what: "latency of a busy stream", metric: "p50", unit: "us", scale: 1e6},
 }
 
-func crowdGroup(k transport.Kind) group {
+func streamsGroup(k transport.Kind) group {
 	return group{name: "many streams over " + k.String(), rounds: 1, cold: true, rows: growthRows(streamGrowth, streamCounts, streamsOver(k)),
 		open: openGrowth(streamCounts, streamsOver(k), func(ctx context.Context, b *bench, dir string, n int) (metrics, error) {
 			return measureCrowd(ctx, b, dir, n, k)
 		})}
 }
 
-// crowd is the clients of a daemon with many streams.
-type crowd struct {
+// streamClients is the clients of a daemon with many streams.
+type streamClients struct {
 	at       load.Target
 	kind     transport.Kind
 	dev      *verbs.Device
@@ -66,13 +66,13 @@ type crowd struct {
 	sessions []*load.Stream
 }
 
-// crowdLimits are those of both ends, beyond what the largest crowd takes.
-var crowdLimits = verbs.Limits{Streams: 40_000, PDs: 40_000, MRs: 1 << 23, Bytes: 1 << 40, CQEntries: 1 << 26, QueueEntries: 1 << 26, IRRQEntries: 1 << 22}
+// manyStreams are the limits of both ends, above what the most streams take.
+var manyStreams = verbs.Limits{Streams: 40_000, PDs: 40_000, MRs: 1 << 23, Bytes: 1 << 40, CQEntries: 1 << 26, QueueEntries: 1 << 26, IRRQEntries: 1 << 22}
 
-// crowdConfig is that of a daemon at t that exports image to these peers.
-func crowdConfig(t load.Target, image string, peers []netip.Addr, k transport.Kind) string {
+// streamsConfig is that of a daemon at t that exports image to these peers.
+func streamsConfig(t load.Target, image string, peers []netip.Addr, k transport.Kind) string {
 	var b strings.Builder
-	l := crowdLimits
+	l := manyStreams
 	fmt.Fprintf(&b, "listen: {port: %d, udp_port: %d, addresses: [%s]}\nidle: off\nblock: off\n", t.Addr.Port(), t.UDP, t.Addr.Addr())
 	fmt.Fprintf(&b, "limits: {sessions: %d, all_sessions: %d, streams: %d, protection_domains: %d, memory_regions: %d, memory: %d, cq_entries: %d, queue_entries: %d, inbound_reads: %d}\npeers:\n",
 		sessionsPerPeer, l.Streams, l.Streams, l.PDs, l.MRs, l.Bytes, l.CQEntries, l.QueueEntries, l.IRRQEntries)
@@ -90,7 +90,7 @@ func crowdConfig(t load.Target, image string, peers []netip.Addr, k transport.Ki
 }
 
 func measureCrowd(ctx context.Context, b *bench, dir string, n int, k transport.Kind) (m metrics, err error) {
-	c := &crowd{kind: k}
+	c := &streamClients{kind: k}
 	for i := range max(1, n/streamsPerSession/sessionsPerPeer) {
 		c.peers = append(c.peers, netip.AddrFrom4([4]byte{127, 66, byte(i / 250), byte(1 + i%250)}))
 	}
@@ -109,16 +109,16 @@ func measureCrowd(ctx context.Context, b *bench, dir string, n int, k transport.
 	}
 	d := &daemon{name: "daemon", binary: b.ironwarp, dir: filepath.Join(dir, "d")}
 	c.at = load.Target{Addr: netip.AddrPortFrom(home, uint16(port)), UDP: udp.Port(), Control: d.socket()}
-	p, err := d.start(ctx, crowdConfig(c.at, image, c.peers, k))
+	p, err := d.start(ctx, streamsConfig(c.at, image, c.peers, k))
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
-	if c.dev, err = verbs.Open(verbs.Config{Limits: crowdLimits}); err != nil {
+	if c.dev, err = verbs.Open(verbs.Config{Limits: manyStreams}); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	if c.ulp, err = c.dev.NewULP("crowd", verbs.ULPConfig{}); err != nil {
+	if c.ulp, err = c.dev.NewULP("streamClients", verbs.ULPConfig{}); err != nil {
 		return nil, err
 	}
 	empty, err := useOf(p.pid())
@@ -130,7 +130,7 @@ func measureCrowd(ctx context.Context, b *bench, dir string, n int, k transport.
 		return nil, errors.Join(err, p.alive())
 	}
 	rate := float64(n) / time.Since(start).Seconds()
-	if m, err = p.idle(ctx, n, crowdIdle); err != nil {
+	if m, err = p.idle(ctx, n, streamsIdle); err != nil {
 		return nil, err
 	}
 	m["rate"] = rate
@@ -155,7 +155,7 @@ func measureCrowd(ctx context.Context, b *bench, dir string, n int, k transport.
 }
 
 // dial opens the sessions.
-func (c *crowd) dial(ctx context.Context, n int) error {
+func (c *streamClients) dial(ctx context.Context, n int) error {
 	c.sessions = make([]*load.Stream, n)
 	return inParallel(n, dialsAtOnce, func(i int) (err error) {
 		c.sessions[i], err = load.Join(ctx, c.ulp, c.at, c.peers[i%len(c.peers)], c.kind, load.Session{Name: fmt.Sprintf("session %d", i), Export: load.Export, Conns: streamsPerSession, QueueDepth: 4})
@@ -167,7 +167,7 @@ func (c *crowd) dial(ctx context.Context, n int) error {
 }
 
 // close ends all sessions.
-func (c *crowd) close() error {
+func (c *streamClients) close() error {
 	err := inParallel(len(c.sessions), dialsAtOnce, func(i int) error {
 		if c.sessions[i] == nil {
 			return nil
@@ -178,7 +178,7 @@ func (c *crowd) close() error {
 }
 
 // latency has some sessions read now and then, and measures how long that takes.
-func (c *crowd) latency(ctx context.Context) (metrics, error) {
+func (c *streamClients) latency(ctx context.Context) (metrics, error) {
 	var mu sync.Mutex
 	var took []time.Duration
 	n := max(1, len(c.sessions)/busyPart)

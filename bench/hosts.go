@@ -43,7 +43,7 @@ func newLossyHosts(ctx context.Context, loss float64) (_ *lossyHosts, err error)
 	return h, nil
 }
 
-// useCubic makes a TCP connection what it is on most hosts.
+// useCubic gives a TCP connection the congestion control that most hosts have.
 func useCubic(c net.Conn) error {
 	raw, err := c.(*net.TCPConn).SyscallConn()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// The latency of a Write: whoever is written to learns of it by looking at its
-// memory, as perftest's ib_write_lat does, and answers with a Write.
+// The latency of a Write: each end polls its memory for the
+// other's Write, as perftest's ib_write_lat does, and answers with one.
 
 // notice is one end. The last byte of a Write is its number, never 0.
 type notice struct {

@@ -219,19 +219,19 @@ func (h *rdmaHome) dial(ctx context.Context, kind byte, size int, handler verbs.
 	if c.mr, err = pd.RegisterMR(make([]byte, size), verbs.LocalWrite); err != nil {
 		return nil, err
 	}
-	w := wish{kind: kind}
+	req := request{kind: kind}
 	if kind == rdmaMutual || kind == rdmaNotice {
 		if c.sink, err = pd.RegisterMR(make([]byte, targetSize), verbs.LocalWrite|verbs.RemoteWrite); err != nil {
 			return nil, err
 		}
-		w.stag = c.sink.STag()
+		req.stag = c.sink.STag()
 	}
 	v := h.v
 	setup := verbs.Setup{NoCRC: v.noCRC, LargeFPDU: v.large, Markers: v.markers, Spin: v.spin}
 	if v.emss > 0 {
 		setup.EMSS = func() int { return v.emss }
 	}
-	c.qp, err = pd.Dial(ctx, verbs.DialConfig{Remote: h.remote, Transport: h.transport, PrivateData: w.bytes(), QP: qpConfig(c.cq), Setup: setup, Prepare: func(qp *verbs.QP) error {
+	c.qp, err = pd.Dial(ctx, verbs.DialConfig{Remote: h.remote, Transport: h.transport, PrivateData: req.bytes(), QP: qpConfig(c.cq), Setup: setup, Prepare: func(qp *verbs.QP) error {
 		for i := range echoDepth {
 			c.sge[0] = verbs.SGE{MR: c.mr, Off: 0, Len: echoSlot}
 			if err := qp.PostRecv(verbs.RecvWR{ID: uint64(i), SGL: c.sge[:]}); err != nil {

@@ -87,7 +87,7 @@ func (s *rdmaServer) serve() {
 }
 
 func (s *rdmaServer) accept(ctx context.Context, r *verbs.ConnRequest) error {
-	want, ok := parseWish(r.PrivateData())
+	want, ok := parseRequest(r.PrivateData())
 	switch {
 	case !ok:
 		return errors.New("private data of five bytes is expected")
@@ -128,20 +128,20 @@ func (s *rdmaServer) accept(ctx context.Context, r *verbs.ConnRequest) error {
 	return nil
 }
 
-// wish is the client's private data: what it wants, and memory of its own that
+// request is the client's private data: what it wants, and memory of its own that
 // the server may write to.
-type wish struct {
+type request struct {
 	kind byte
 	stag uint32
 }
 
-func (w wish) bytes() []byte { return binary.BigEndian.AppendUint32([]byte{w.kind}, w.stag) }
+func (r request) bytes() []byte { return binary.BigEndian.AppendUint32([]byte{r.kind}, r.stag) }
 
-func parseWish(b []byte) (wish, bool) {
+func parseRequest(b []byte) (request, bool) {
 	if len(b) != 5 {
-		return wish{}, false
+		return request{}, false
 	}
-	return wish{b[0], binary.BigEndian.Uint32(b[1:])}, true
+	return request{b[0], binary.BigEndian.Uint32(b[1:])}, true
 }
 
 func (s *rdmaServer) Close() error {
