@@ -11,12 +11,11 @@ import (
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
-// TestClockOfStrongSwanStepsUnderVerifiedIO moves the wall clock of both
-// strongSwans, which a library of Debian's package faketime makes up, forward and
-// back under load, by more than any SA lives. What counts the lives of SAs is the
-// monotonic clock, in strongSwan as in the daemon, whose runtime takes it for all
-// its timers; the daemon's own wall clock cannot be moved without moving this
-// machine's.
+// TestClockOfStrongSwanStepsUnderVerifiedIO moves the wall clock of both strongSwans
+// (through Debian's faketime library) forward and back under load, by more than the
+// lifetime of any SA. SA lifetimes are counted on the monotonic clock, both in
+// strongSwan and in the daemon, whose runtime uses it for all timers; the daemon's own
+// wall clock cannot be moved without moving this machine's.
 func TestClockOfStrongSwanStepsUnderVerifiedIO(t *testing.T) {
 	require(t)
 	libs, _ := filepath.Glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
@@ -40,18 +39,18 @@ func TestClockOfStrongSwanStepsUnderVerifiedIO(t *testing.T) {
 	for _, hours := range []int{29, -29, -9605, 9605, 0} {
 		step := fmt.Sprintf("%+dh", hours)
 		set(step)
-		s.flows(t, l)
-		// Fresh keys and a fresh child under the new time.
+		s.mustFlow(t, l)
+		// A rekey and a new child at the new time.
 		old := s.children(t)
 		for _, n := range s.nodes() {
 			if _, err := n.Client().RekeyIKE(t.Context(), s.other(n).Name()); err != nil {
 				t.Logf("%s: rekey of the IKE SA at %s: %v", n.Name(), step, err)
 			}
-			s.flows(t, l)
+			s.mustFlow(t, l)
 		}
 		s.deleteAtOnce(t, []*node.Node{s.alpha})
-		s.reborn(t, l, old)
-		s.flows(t, l)
+		s.awaitNewChild(t, l, old)
+		s.mustFlow(t, l)
 		for _, n := range s.nodes() {
 			showsTime(t, n, time.Now().Add(time.Duration(hours)*time.Hour))
 		}
@@ -67,7 +66,7 @@ func TestClockOfStrongSwanStepsUnderVerifiedIO(t *testing.T) {
 			}
 		}
 	}
-	s.same(t, l)
+	s.sameStreams(t, l)
 	done := l.end(t)
 	s.judge(t, done.Written+done.Read)
 }

@@ -38,8 +38,8 @@ func (c countingProtection) Paused() bool             { c.calls.Add(1); return c
 func (c countingProtection) Kind() string             { c.calls.Add(1); return c.Protection.Kind() }
 func (c countingProtection) Release()                 { c.calls.Add(1); c.Protection.Release() }
 
-// TestProtectorIsNotAskedPerMessage counts the calls of a stream's whole life,
-// both ends together: a hundred times the messages make not one more.
+// TestProtectorIsNotAskedPerMessage counts the calls over a stream's whole life, both
+// ends together: a hundred times as many messages cause not one call more.
 func TestProtectorIsNotAskedPerMessage(t *testing.T) {
 	few, many := protectorCalls(t, 10), protectorCalls(t, 1000)
 	t.Logf("%d calls of the Protector with 10 round trips of Send, Read and Write, %d with 1000", few, many)

@@ -8,8 +8,8 @@ import (
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
-// TestIdleStreamsGetTheirSABackWithTheFirstIO deletes the children of streams
-// that have nothing to say, on both hosts at once.
+// TestIdleStreamsGetTheirSABackWithTheFirstIO deletes the child SAs of idle streams, on
+// both hosts at once.
 func TestIdleStreamsGetTheirSABackWithTheFirstIO(t *testing.T) {
 	s := newScene(t)
 	before, began := s.streams(t), time.Now()
@@ -31,7 +31,7 @@ func TestIdleStreamsGetTheirSABackWithTheFirstIO(t *testing.T) {
 			if len(s.children(t)) == 0 {
 				return true
 			}
-			s.deleteAtOnce(t, s.nodes()) // what was on its way has brought it back
+			s.deleteAtOnce(t, s.nodes()) // packets still on their way had brought it back
 			return false
 		})
 		l := s.begin(t, node.Load{Size: 1 << 20})

@@ -10,10 +10,10 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// row reports what the test proves to make interop, which writes docs/interop.md.
+// row hands a result of the test to make interop, which writes docs/interop.md.
 func row(t *testing.T, what string) { t.Attr("row", what) }
 
-// gently leaves an emulated machine time for all else: strongSwan has to answer.
+// gently keeps the load low, so that strongSwan gets to answer on an emulated machine.
 var gently = node.Load{Pause: 50 * time.Millisecond, PauseEvery: 1}
 
 // TestKernelSCTPStormOfDeletesUnderVerifiedIO is the storm over the kernel's SCTP,
@@ -46,21 +46,21 @@ func TestKernelSCTPFailsOverUnderVerifiedIO(t *testing.T) {
 			t.Fatal(err)
 		}
 		cut := time.Now()
-		s.flows(t, l)
+		s.mustFlow(t, l)
 		took = append(took, time.Since(cut).Round(time.Millisecond))
 		s.unreachable(t, l, step.wire)
-		s.flows(t, l)
+		s.mustFlow(t, l)
 		if n := s.espOn(t, 1-step.wire) - before; n < flowed/1500 {
 			t.Errorf("with wire %d cut the other has carried %d packets of ESP", step.wire, n)
 		}
-		s.same(t, l)
+		s.sameStreams(t, l)
 		if err := step.cut(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
 		s.unreachable(t, l, -1)
 	}
 	t.Attr("detail", "data flowed again after "+durations(took))
-	s.same(t, l)
+	s.sameStreams(t, l)
 	done := l.end(t)
 	s.judge(t, done.Written+done.Read)
 }
@@ -75,8 +75,8 @@ func durations(ds []time.Duration) (s string) {
 	return s
 }
 
-// unreachable waits until alpha says of one path to beta that it leads nowhere, -1:
-// of none. SCTP finds it out, or the path's SA is known to be away before that.
+// unreachable waits until alpha reports one path to beta as unreachable; -1: none. SCTP
+// finds that out, unless the path's SA is known to be missing before.
 func (s *scene) unreachable(t *testing.T, l *load, path int) {
 	t.Helper()
 	var got []api.PathState

@@ -18,8 +18,8 @@ import (
 // to go on without an error wherever the NBD server it talks to lives.
 func TestKilledProcessesUnderVerifiedIO(t *testing.T) { killAll(t, newScene(t)) }
 
-// SCTP in UDP is a part of the daemon that is killed: its peer has to learn from
-// the next association that the old one is no more.
+// SCTP in UDP is a part of the daemon that is killed: its peer has to learn from the
+// next association that the old one is gone.
 func TestKilledProcessesOverSCTPInUDP(t *testing.T) {
 	killAll(t, newSceneOver(t, transport.SCTPUDP))
 }
@@ -74,10 +74,10 @@ func killAll(t *testing.T, s *scene) {
 				})
 				l = s.begin(t, node.Load{})
 			}
-			s.flows(t, l)
+			s.mustFlow(t, l)
 			t.Logf("data flowed %v after the last start", time.Since(back).Round(time.Millisecond))
 			if len(c.daemons) == 0 {
-				s.same(t, l)
+				s.sameStreams(t, l)
 			}
 			done := l.end(t)
 			carried += done.Written + done.Read
@@ -102,8 +102,8 @@ func reboot(t *testing.T, s *scene) {
 	}
 	s.beta.KillCharon()
 	s.beta.Kill()
-	// What the dead processes leave in the kernel of the namespace a reboot would
-	// take away, too. The link is down, so nobody hears of it.
+	// A reboot would also clear what the dead processes leave in the namespace's kernel.
+	// The link is down, so the peer notices nothing.
 	for _, args := range [][]string{{"ip", "xfrm", "policy", "flush"}, {"ip", "xfrm", "state", "flush"}, {"ss", "-K", "-t", "sport", "=", ":7471"}} {
 		if _, err := s.beta.Run(t.Context(), args[0], args[1:]...); err != nil && args[2] != "state" {
 			t.Fatal(err)
@@ -122,7 +122,7 @@ func reboot(t *testing.T, s *scene) {
 		t.Fatal(err)
 	}
 	up := time.Now()
-	s.flows(t, l)
+	s.mustFlow(t, l)
 	t.Logf("data flowed %v after the host was up", time.Since(up).Round(time.Millisecond))
 	done := l.end(t)
 	s.judge(t, done.Written+done.Read)

@@ -9,7 +9,7 @@ import (
 )
 
 // linkDown is how long the link is cut: longer than several of TCP's and IKE's
-// timeouts, shorter than the sessions' patience with a silent peer.
+// timeouts, shorter than the time for which the sessions bear a silent peer.
 const linkDown = 20 * time.Second
 
 func TestLinkIsCutForTwentySecondsUnderVerifiedIO(t *testing.T) { cutLink(t, newScene(t)) }
@@ -34,9 +34,9 @@ func cutLink(t *testing.T, s *scene) {
 		t.Fatal(err)
 	}
 	up := time.Now()
-	s.flows(t, l)
+	s.mustFlow(t, l)
 	t.Logf("data flowed %v after the link was back", time.Since(up).Round(time.Millisecond))
-	s.same(t, l)
+	s.sameStreams(t, l)
 	done := l.end(t)
 	s.judge(t, done.Written+done.Read)
 }

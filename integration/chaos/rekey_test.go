@@ -45,9 +45,9 @@ func TestRekeyStormFromBothSidesUnderVerifiedIO(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		s.flows(t, l)
+		s.mustFlow(t, l)
 	}
-	s.same(t, l)
+	s.sameStreams(t, l)
 	load := l.end(t)
 	t.Logf("%d rekeys in %d steps, %d requests refused", done(), len(marks), refused)
 	reportStalls(t, load.Stalls(marks), what)

@@ -36,8 +36,8 @@ const (
 	diskSize = 64 << 20 // bytes
 	// flowed is how much has to move to count as flowing, in bytes.
 	flowed = 256 << 10
-	// healTimeout bounds the wait for a state that has to come. It is much longer
-	// than any of them takes, so that a busy machine is no failure.
+	// healTimeout bounds the wait for a state that has to come. It is much longer than any
+	// takes, so that a busy machine does not fail the test.
 	healTimeout = 90 * time.Second
 )
 
@@ -48,7 +48,7 @@ type scene struct {
 	disk        api.Attachment // on alpha
 	wire        []*lab.Capture // of each wire
 	kind        transport.Kind // what carries the streams
-	wires       int            // as many paths there are, 0 for one
+	wires       int            // how many paths there are, 0 for one
 	options     []string       // of peer add
 	charonEnv   []string       // of both strongSwans
 }
@@ -79,7 +79,7 @@ func newSceneOver(t *testing.T, kind transport.Kind, options ...string) *scene {
 	return s
 }
 
-// port is the one that the link is known by on the wire.
+// port is the link's port on the wire.
 func (s *scene) port() uint16 {
 	if s.kind == transport.SCTPUDP {
 		return udpPort
@@ -173,8 +173,8 @@ func (s *scene) attach(t *testing.T) {
 	}
 }
 
-// capture starts a capture of all that crosses the wires; unjudged is why they may
-// have anything.
+// capture starts a capture of all that crosses the wires; unjudged, if set, says why
+// any packet is allowed on them.
 func (s *scene) capture(t *testing.T, unjudged string) {
 	t.Helper()
 	s.wire = nil
@@ -232,11 +232,11 @@ func (s *scene) begin(t *testing.T, how node.Load) *load {
 		l.done, l.err = how.Run(ctx, s.alpha, stop)
 	}()
 	t.Cleanup(func() { cancel(); <-l.ended })
-	s.flows(t, l)
+	s.mustFlow(t, l)
 	return l
 }
 
-// loadTimeout bounds a load whose test has no idea how long it takes.
+// loadTimeout bounds a load of unknown length.
 const loadTimeout = 4 * time.Minute
 
 func (s *scene) streams(t *testing.T) []api.Stream {
@@ -260,8 +260,8 @@ func (l *load) end(t *testing.T) node.Done {
 	return l.done
 }
 
-// flows waits until I/O has moved on from now.
-func (s *scene) flows(t *testing.T, l *load) {
+// mustFlow waits until I/O makes progress.
+func (s *scene) mustFlow(t *testing.T, l *load) {
 	t.Helper()
 	if err := s.awaitFlow(t.Context(), l); err != nil {
 		t.Fatal(err)
@@ -277,7 +277,7 @@ func (s *scene) awaitFlow(ctx context.Context, l *load) error {
 		switch {
 		case err != nil:
 			return false // the daemon may be away for the moment
-		case !known || moved < base: // a new life counts from zero
+		case !known || moved < base: // a restarted daemon counts from zero
 			base, known = moved, true
 		}
 		return moved >= base+flowed
@@ -312,8 +312,8 @@ func (s *scene) eventually(t *testing.T, what string, l *load, ask func(context.
 	}
 }
 
-// same fails the test unless the streams are those with which the load began.
-func (s *scene) same(t *testing.T, l *load) {
+// sameStreams fails the test unless the streams are those from when the load began.
+func (s *scene) sameStreams(t *testing.T, l *load) {
 	t.Helper()
 	same, text := node.SameStreams(l.streams, s.streams(t), time.Since(l.began))
 	if !same {
@@ -339,7 +339,7 @@ func (s *scene) judge(t *testing.T, carried int64) {
 	s.control(t)
 }
 
-// faults says what is wrong with a capture of the wire.
+// faults lists what is wrong with a capture of the wire.
 func (s *scene) faults(c lab.Counts, carried int64) (all []string) {
 	if n := c.ClearOf(s.kind.Protocol(), s.port()); n != 0 {
 		all = append(all, "packets of the link crossed the wire in clear: "+c.String())

@@ -20,15 +20,15 @@ func TestSecretIsRotatedWithoutLosingAStream(t *testing.T) {
 	secret := newSecret(t)
 	for _, n := range s.nodes() {
 		s.setSecret(t, n, secret)
-		s.flows(t, l)
+		s.mustFlow(t, l)
 	}
 	for _, n := range s.nodes() {
 		old := s.children(t)
 		s.loseIKE(t, n)
-		s.reborn(t, l, old)
-		s.flows(t, l)
+		s.awaitNewChild(t, l, old)
+		s.mustFlow(t, l)
 	}
-	s.same(t, l)
+	s.sameStreams(t, l)
 	done := l.end(t)
 	s.judge(t, done.Written+done.Read)
 }
@@ -41,7 +41,7 @@ func TestWrongSecretOnOneSidePausesStreamsUntilItIsRight(t *testing.T) {
 	secret := newSecret(t)
 	s.setSecret(t, s.alpha, secret)
 	// The SA that was authenticated before lives on.
-	s.flows(t, l)
+	s.mustFlow(t, l)
 	s.loseIKE(t, s.alpha)
 	s.eventually(t, "alpha's streams are paused, and its status says why", l, func(ctx context.Context) bool {
 		st, err := s.alpha.Client().Status(ctx)
@@ -71,8 +71,8 @@ func TestWrongSecretOnOneSidePausesStreamsUntilItIsRight(t *testing.T) {
 		t.Errorf("the status does not say what to do: %s", p.Fix)
 	}
 	s.setSecret(t, s.beta, secret)
-	s.flows(t, l)
-	s.same(t, l)
+	s.mustFlow(t, l)
+	s.sameStreams(t, l)
 	done := l.end(t)
 	s.judge(t, done.Written+done.Read)
 }

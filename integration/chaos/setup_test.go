@@ -18,9 +18,9 @@ import (
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
 )
 
-// steps are the moments between "no such peer" and the first byte of its disk,
-// in order, and what the daemon's log says of each. Those without a pattern are
-// seen here.
+// steps are the moments between "no such peer" and the first byte of its disk, in
+// order, and the daemon's log line for each. The test itself sees those without a
+// pattern.
 var steps = []struct {
 	name    string
 	pattern *regexp.Regexp
@@ -33,8 +33,8 @@ var steps = []struct {
 	{"first byte over NBD", nil},
 }
 
-// TestTimeFromPeerAddToFirstByte measures it, with nothing there but two
-// daemons: the median of some rounds is printed, in parts.
+// TestTimeFromPeerAddToFirstByte measures that time from a start with nothing but two
+// daemons, and prints the median of some rounds, step by step.
 func TestTimeFromPeerAddToFirstByte(t *testing.T) {
 	s := newScene(t)
 	// The daemon takes its own file away with the peer.
@@ -121,7 +121,7 @@ func (s *scene) firstByte(t *testing.T, socket string) {
 	}
 }
 
-// logged is when a line of the log was written.
+// logged returns when a line of the log was written.
 func logged(t *testing.T, log string, pattern *regexp.Regexp) (at time.Time, found bool) {
 	t.Helper()
 	for line := range strings.Lines(log) {

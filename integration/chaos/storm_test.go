@@ -62,8 +62,8 @@ func storm(t *testing.T, s *scene, deletes int, how node.Load) {
 		var old []string
 		var ended map[string]int
 		var at time.Time
-		// A host that has not heard yet of the child that replaces the last one has
-		// nothing to delete.
+		// A host that does not know yet of the last child's replacement has nothing to
+		// delete.
 		s.eventually(t, "something to delete", l, func(context.Context) bool {
 			old, at = s.children(t), time.Now()
 			ended = s.deleteAtOnce(t, who)
@@ -74,13 +74,13 @@ func storm(t *testing.T, s *scene, deletes int, how node.Load) {
 			by[name] += n
 		}
 		what = append(what, fmt.Sprintf("deleted: %v", ended))
-		s.reborn(t, l, old)
-		s.flows(t, l)
+		s.awaitNewChild(t, l, old)
+		s.mustFlow(t, l)
 	}
 	took := time.Since(marks[0])
 	done := l.end(t)
 	t.Attr("measured", fmt.Sprintf("%d child SAs deleted by alpha, %d by beta, in %d steps and %.0f s", by["alpha"], by["beta"], len(marks), took.Seconds()))
-	s.same(t, l)
+	s.sameStreams(t, l)
 	reportStalls(t, done.Stalls(marks), what)
 	if got := len(done.Stalls(marks)); got < len(marks)/2 {
 		t.Errorf("only %d of %d steps met I/O", got, len(marks))
@@ -107,8 +107,8 @@ func installed(list []api.SA) (spis []string) {
 	return spis
 }
 
-// reborn waits for a child that is not one of old.
-func (s *scene) reborn(t *testing.T, l *load, old []string) {
+// awaitNewChild waits for a child that is not among old.
+func (s *scene) awaitNewChild(t *testing.T, l *load, old []string) {
 	t.Helper()
 	s.eventually(t, "a new child SA on alpha", l, func(ctx context.Context) bool {
 		list, err := s.alpha.Client().SAs(ctx)

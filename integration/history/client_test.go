@@ -14,8 +14,7 @@ const (
 	nbdFUA                      = 1
 )
 
-// client is an NBD client that keeps many requests under way and has all of them
-// recorded.
+// client is an NBD client that keeps many requests under way and records all of them.
 type client struct {
 	rec  *recorder
 	conn *session
@@ -27,7 +26,7 @@ type client struct {
 	gone    bool
 	cookie  uint64
 	waiting map[uint64]*op
-	over    chan struct{} // closed when nothing can come any more
+	over    chan struct{} // closed when no answer can come any more
 }
 
 // dialClient connects to an NBD socket.
@@ -74,7 +73,7 @@ func (c *client) receive() {
 		delete(c.waiting, r.Cookie)
 		c.mu.Unlock()
 		switch {
-		case o == nil: // an answer to nothing: the connection is of no use
+		case o == nil: // an answer to no request: the connection is of no use
 			c.nbd.Close()
 		case r.Error != 0:
 			c.rec.complete(o, failed, syscall.Errno(r.Error), nil)
@@ -84,8 +83,8 @@ func (c *client) receive() {
 	}
 }
 
-// start sends a request. What a connection that is over was asked for is no part of
-// the history.
+// start sends a request. Requests on a connection that has ended are not part of the
+// history.
 func (c *client) start(kind opKind, block, blocks uint32, fua bool) *op {
 	o := &op{kind: kind, disk: c.conn.disk, block: block, blocks: blocks, fua: fua, conn: c.conn}
 	c.sending.Lock()
@@ -123,7 +122,7 @@ func (c *client) start(kind opKind, block, blocks uint32, fua bool) *op {
 	return o
 }
 
-// kill ends the connection as the death of its process does.
+// kill ends the connection as if its process were killed.
 func (c *client) kill() {
 	c.nbd.Close()
 	<-c.over

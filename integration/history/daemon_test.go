@@ -21,8 +21,8 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-// Variables that make the test program a daemon: a process of its own, which can be
-// killed, and in which a check can be switched off.
+// Environment variables that turn the test program into a daemon: a separate process,
+// which can be killed and in which a check can be switched off.
 const (
 	configVar = "IRONWARP_HISTORY_DAEMON" // path of its main file
 	checkVar  = "IRONWARP_HISTORY_CHECK"  // that is switched off
@@ -147,7 +147,8 @@ func (p *proc) logTail() string {
 	return string(b[max(0, len(b)-6000):])
 }
 
-// patience bounds the wait for what takes a second; a busy machine is no failure.
+// patience bounds waits that normally take a second; a busy machine must not fail a
+// test.
 const patience = 2 * time.Minute
 
 // until waits for a condition.

@@ -8,8 +8,8 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-// deadClient has a client die whose writes wait for the path, and a successor write
-// to the same blocks. What the dead one had asked for must not land on that.
+// deadClient kills a client whose writes wait for the path, and has a successor write
+// to the same blocks. The dead client's writes must not land on those.
 func deadClient(t *testing.T, off checks.Check) *scene {
 	const blocks = 32
 	var d *disk

@@ -10,19 +10,19 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-// overtaken ends a client while the storage stands still under its writes, and has the
-// next one write to the same blocks. What was asked for before must not land on that.
+// overtaken ends a client while its writes hang in frozen storage, and has the next
+// client write to the same blocks. The earlier writes must not land on those.
 func overtaken(t *testing.T, off checks.Check, end func(s *powered, c *client)) *scene {
 	const blocks = 14
 	s := newPowered(t, off)
-	// Another disk keeps the session of both.
+	// Another disk keeps the session open.
 	other := s.newDisk("other", filepath.Join(s.dir, "other.img"))
 	s.beta.reload()
 	s.attach(other)
 	s.attach(s.d)
 	for range 2 {
 		c := s.dial(s.d)
-		// One that stands still teaches the daemon to leave writes to workers.
+		// After one frozen write the daemon leaves writes to workers.
 		thaw := s.m.freeze()
 		slow := c.start(opWrite, 0, 1, false)
 		looks := 0
@@ -38,7 +38,7 @@ func overtaken(t *testing.T, off checks.Check, end func(s *powered, c *client)) 
 			end(s, c)
 			next <- s.dial(s.d).writeAll(blocks)
 		}()
-		// Whether the next client is let in before the storage goes on is not the question.
+		// It does not matter whether the next client is let in before the storage thaws.
 		var ops []*op
 		wait, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		_ = node.Until(wait, func() (bool, error) {

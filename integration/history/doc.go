@@ -1,8 +1,8 @@
-// Package history proves what a remote disk promises about its data. Clients write
+// Package history tests what a remote disk promises about its data. Clients write
 // tagged sectors through attached disks while NBD clients, daemons, paths, files and
-// hosts are killed, exchanged and brought back. What they asked for and were told is
-// recorded, and porcupine searches for an order of these operations that a single disk
-// could have carried them out in. There has to be one for each sector:
+// hosts are killed, exchanged and brought back. Requests and answers are recorded, and
+// porcupine searches for an order in which a single disk could have carried them out.
+// There has to be one for each sector:
 //
 //   - A read returns what was written last.
 //   - A write whose answer never came may have been carried out, once or more, until
@@ -11,10 +11,10 @@
 //     and what was acknowledged with FUA. Of the rest any may be lost; then no flush
 //     of the same attachment says that all is well.
 //
-// Beside that nothing fails for which there is no cause.
+// Besides, nothing may fail without a cause.
 //
-// Each scene names the check that keeps its fault away. Built with the tag "weakened"
-// the scene runs with that check switched off, and the checker has to find the fault.
+// Each scene names the check that prevents its fault. Built with the tag "weakened" the
+// scene runs with that check switched off, and the checker has to find the fault.
 //
 //	go test ./integration/history
 //	go test -tags weakened ./integration/history

@@ -12,7 +12,7 @@ import (
 )
 
 // otherFile puts another file of the same size under an export while it is attached.
-// The other file's bytes are nobody's to read through this disk, nor to write to.
+// Nobody may read or write that file through this disk.
 func otherFile(exchange func(s *scene, d *disk, other string)) func(t *testing.T, off checks.Check) *scene {
 	return func(t *testing.T, off checks.Check) *scene {
 		const blocks = 8

@@ -15,12 +15,12 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-// swallowed lets writeback fail while writes are acknowledged, and has a write with FUA
-// be told of it. No flush may vouch for what was lost then.
+// swallowed makes writeback fail while writes are acknowledged, and lets a write with
+// FUA get the error. No later flush may vouch for what was lost.
 func swallowed(t *testing.T, off checks.Check) *scene {
 	needStorage(t)
 	const (
-		size  = 60 << 20 // twice of what there is room for
+		size  = 60 << 20 // twice what there is room for
 		large = 64       // blocks of one write
 	)
 	var d *disk
@@ -50,8 +50,8 @@ func swallowed(t *testing.T, off checks.Check) *scene {
 	return s
 }
 
-// emptyCache takes from beta what its page cache still has, and the storage has not, as
-// the next boot would.
+// emptyCache drops what beta's page cache has and the storage has not, as a reboot
+// would.
 func (s *scene) emptyCache(d *disk) {
 	s.Helper()
 	e := event{disk: d.number, call: s.rec.now()}
@@ -65,12 +65,12 @@ func (s *scene) emptyCache(d *disk) {
 	s.beta.start()
 }
 
-// dying kills a daemon whose flush hangs, and fails then: nobody is told of it. No flush
-// that the next daemon carries out may vouch for what was lost.
+// dying kills a daemon whose flush hangs and then fails: nobody gets that error. No
+// flush that the next daemon carries out may vouch for what was lost.
 func dying(t *testing.T, off checks.Check) *scene {
 	needStorage(t)
 	const (
-		size  = 40 << 20 // twice of what there is room for
+		size  = 40 << 20 // twice what there is room for
 		large = 64       // blocks of one write
 	)
 	var d *disk

@@ -8,21 +8,21 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// kind of a step that a sector takes.
-type kind uint8
+// stepKind is what happens to a sector in a step.
+type stepKind uint8
 
 const (
-	stepRead  kind = iota
-	stepWrite      // acknowledged
-	stepMaybe      // a write whose outcome nobody was told, or that may be carried out once more
-	stepFlush      // acknowledged
-	stepCut        // power
-	stepSet        // somebody has put something else in the disk's place
+	stepRead  stepKind = iota
+	stepWrite          // acknowledged
+	stepMaybe          // a write whose outcome is unknown, or that may be carried out once more
+	stepFlush          // acknowledged
+	stepCut            // power
+	stepSet            // the disk's content was replaced
 )
 
 // step is one operation as a sector sees it.
 type step struct {
-	kind    kind
+	kind    stepKind
 	value   uint32 // read, written or set: the number of the write
 	durable bool   // it counts as durable when it is carried out
 	fua     bool
@@ -40,9 +40,9 @@ type held struct {
 // state of a sector.
 type state struct {
 	now  uint32
-	lost int   // the latest epoch of which a power cut took an acknowledged write
-	last int64 // when the youngest connection was opened that has had an effect
-	// since is what was written since it was last durable, behind what is durable.
+	lost int   // the latest epoch in which a write was acknowledged that a power cut took
+	last int64 // when the youngest connection with an effect was opened
+	// since holds the durable value and what was written after it.
 	since []held
 }
 
@@ -71,7 +71,7 @@ func (s state) put(v uint32, epoch int, durable bool) state {
 	return s
 }
 
-// next are the states that a step may lead to: none if it cannot be.
+// next are the states that a step may lead to: none if the step is impossible.
 func (s state) next(x step) []state {
 	after := s
 	after.last = max(s.last, x.start)
@@ -90,7 +90,7 @@ func (s state) next(x step) []state {
 		return []state{s, s.put(x.value, 0, x.durable)}
 	case stepFlush:
 		if s.lost >= x.epoch {
-			return nil // it vouches for what is lost
+			return nil // it vouches for what was lost
 		}
 		after.since = []held{{s.now, 0}}
 		return []state{after}
@@ -150,5 +150,5 @@ var model = (&porcupine.NondeterministicModel{
 	},
 }).ToModel()
 
-// never is the end of what has no end.
+// never is the end time of what does not end.
 const never = math.MaxInt64

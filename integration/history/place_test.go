@@ -44,9 +44,10 @@ func (s *third) allow(who string) {
 	s.beta.reload()
 }
 
-// A writer that was cut off, and overtaken by another host before the exporting host lost
-// its power, is not let in again: its last write would land on what the other wrote. This
-// is no matter of one disk's order, as its write was under way all the time.
+// A writer whose path was cut, and whose disk another host took over before the
+// exporting host lost its power, is not let in again: its last write would land on what
+// the other host wrote. The checker would not find that, as that write was under way
+// all the time.
 func TestOvertakenWriterStaysAwayAfterAPowerCut(t *testing.T) {
 	off := checks.None
 	if checks.Weakened {
@@ -56,7 +57,7 @@ func TestOvertakenWriterStaysAwayAfterAPowerCut(t *testing.T) {
 	s.attach(s.d)
 	c := s.dial(s.d)
 	s.must(c.start(opWrite, 0, 1, true))
-	// The place is alpha's after a power cut as before.
+	// Alpha keeps its place over a power cut.
 	s.wire.setDown(true)
 	s.powerCut()
 	s.allow("alpha, gamma")

@@ -6,8 +6,8 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-// lostFlush cuts the power of the exporting host while writes are acknowledged and
-// not flushed. A flush must not say then that they are safe.
+// lostFlush cuts the power of the exporting host while writes are acknowledged and not
+// flushed. A later flush must not report them as safe.
 func lostFlush(t *testing.T, off checks.Check) *scene {
 	const blocks = 16
 	s := newPowered(t, off)
@@ -20,7 +20,7 @@ func lostFlush(t *testing.T, off checks.Check) *scene {
 	s.wait(c.start(opFlush, 0, 0, false)) // may fail
 	s.wait(c.start(opFlush, 0, 0, false))
 	s.wait(c.readAll(blocks)...)
-	// Attached anew it is a disk like any other.
+	// Attached again it is a disk like any other.
 	s.reattach(s.d)
 	c = s.dial(s.d)
 	s.must(c.writeAll(blocks)...)

@@ -19,7 +19,7 @@ import (
 // Variables of TestRandom.
 const (
 	seedVar = "IRONWARP_HISTORY_SEED" // of the run to repeat
-	timeVar = "IRONWARP_HISTORY_TIME" // how long new runs are made, as in 10m
+	timeVar = "IRONWARP_HISTORY_TIME" // for how long to start new runs, as in 10m
 )
 
 const (
@@ -31,7 +31,7 @@ const (
 	opsBetween    = 120
 )
 
-// TestRandom lets clients work while faults happen in an order that a seed chooses.
+// TestRandom lets clients work while faults happen in an order chosen by a seed.
 func TestRandom(t *testing.T) {
 	if testing.Short() {
 		t.Skip("random histories take their time")
@@ -72,7 +72,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// TestUndisturbed: where nothing is done to the product nothing fails.
+// TestUndisturbed: without faults nothing fails.
 func TestUndisturbed(t *testing.T) {
 	if checks.Weakened {
 		t.Skip("each fault that a check keeps away has a scene of its own")
@@ -85,7 +85,7 @@ func TestUndisturbed(t *testing.T) {
 	}
 }
 
-// random is a run.
+// random is a run of TestRandom.
 type random struct {
 	*scene
 	rng  *rand.Rand
@@ -167,7 +167,8 @@ func randomRun(t *testing.T, seed uint64) *random {
 	return r
 }
 
-// work is a client that asks and asks, and is followed by another when it is killed.
+// work is a client that sends request after request, and that a new one replaces when
+// it is killed.
 func (r *random) work(number int, d *disk, rng *rand.Rand) {
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
@@ -219,7 +220,7 @@ func (r *random) work(number int, d *disk, rng *rand.Rand) {
 	}
 }
 
-// progress waits until clients have been served n times.
+// progress waits until n requests of clients have succeeded.
 func (r *random) progress(n int) {
 	r.Helper()
 	first := r.ended(succeeded)
@@ -264,10 +265,10 @@ func (r *random) faults() []randomFault {
 			r.wire.cut()
 		}},
 		{"the path is away, and clients are killed", func() {
-			r.pathAway(r.killSome)
+			r.cutPath(r.killSome)
 		}},
 		{"the path is away, and disks are attached anew", func() {
-			r.pathAway(nil)
+			r.cutPath(nil)
 			r.reattach()
 		}},
 		{"disks are attached anew", r.reattach},
@@ -287,8 +288,8 @@ func (r *random) faults() []randomFault {
 	return all
 }
 
-// killBeta kills the exporting daemon. A disk that it was flushing then fails, until it
-// is attached anew; no other does.
+// killBeta kills the exporting daemon. A disk that it was flushing at that moment fails
+// until it is attached again; no other does.
 func (r *random) killBeta() {
 	r.rec.fault("exporting daemon killed", true)
 	r.beta.kill()
@@ -307,8 +308,8 @@ func (r *random) killBeta() {
 	}
 }
 
-// pathAway takes the path away until clients wait for it.
-func (r *random) pathAway(then func()) {
+// cutPath takes the path away until clients wait for it.
+func (r *random) cutPath(then func()) {
 	r.rec.fault("path away", true)
 	r.wire.setDown(true)
 	until(r.T, "clients wait", func() bool { return r.inFlight() >= randomClients })
@@ -318,7 +319,7 @@ func (r *random) pathAway(then func()) {
 	r.wire.setDown(false)
 }
 
-// reattach attaches all disks anew, in an order of its own.
+// reattach attaches all disks again, in a random order.
 func (r *random) reattach() {
 	r.rec.fault("attached anew", true)
 	order := slices.Clone(r.disks)
@@ -361,8 +362,8 @@ func (r *random) exchange() {
 	}
 }
 
-// cutPower takes the power from the exporting host. A disk that may have lost
-// something fails from then on, until it is attached anew.
+// cutPower takes the power from the exporting host. A disk that may have lost something
+// fails from then on, until it is attached again.
 func (r *random) cutPower() {
 	r.p.powerCut()
 	first := r.ended(succeeded, failed)

@@ -96,7 +96,7 @@ type excuse struct {
 	used     int
 }
 
-// recorder has the history of a scene.
+// recorder records the history of a scene.
 type recorder struct {
 	begin time.Time
 
@@ -116,7 +116,7 @@ func newRecorder() *recorder {
 	return &recorder{begin: time.Now(), faults: map[string]int{}, epochs: map[uint8]int{}}
 }
 
-// now is a time of the history, never 0.
+// now is the current time of the history, never 0.
 func (r *recorder) now() int64 { return int64(time.Since(r.begin)) + 1 }
 
 func (r *recorder) invoke(o *op) {
@@ -146,7 +146,7 @@ func (r *recorder) lookLocked(o *op, data []byte) {
 		seen, err := readTags(data[i*blockSize:(i+1)*blockSize], o.disk, o.block+i)
 		if err != nil {
 			r.wrong = append(r.wrong, fmt.Sprintf("%v: %v", o, err))
-			o.out = unknown // there is no place for it in a history of this disk
+			o.out = unknown // it does not fit into a history of this disk
 			return
 		}
 		o.seen = append(o.seen, seen...)
@@ -168,8 +168,8 @@ func (r *recorder) end(s *session) {
 	s.end = min(s.end, r.now())
 }
 
-// attached starts an epoch: who connects from now on knows that what was not flushed
-// before may be lost.
+// attached starts an epoch: clients that connect from now on know that what was not
+// flushed before may be lost.
 func (r *recorder) attached(disk uint8) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -231,12 +231,13 @@ func (r *recorder) history(disk uint8, s uint32, resent bool) (all []porcupine.O
 		}
 	}
 	for _, o := range ops {
-		// What no power cut follows may as well be durable at once.
+		// A write that no power cut follows may as well be durable at once.
 		x := step{value: o.write, fua: o.fua, durable: o.fua || o.call > lastCut, epoch: o.conn.epoch, start: o.conn.start}
 		add := func(to int64) {
 			all = append(all, porcupine.Operation{ClientId: o.conn.number, Input: x, Call: o.call, Return: to})
 		}
-		// A write that may not have been carried out, and that nobody has seen, was not.
+		// A write whose outcome is unknown, and that no read has seen, counts as not carried
+		// out.
 		maybe := func(times int, to int64) {
 			for _, l := range r.losses {
 				if l > o.call && l < to && times < maxTimes {
@@ -275,8 +276,8 @@ func (r *recorder) history(disk uint8, s uint32, resent bool) (all []porcupine.O
 // maxTimes bounds how often one write is taken to have been carried out.
 const maxTimes = 3
 
-// fence is when nothing of a connection that ended may be carried out any more: a
-// later connection has been served.
+// fence is when a later connection has been served: from then on no request of the
+// ended one may be carried out.
 func (r *recorder) fence(c *session) int64 {
 	at := int64(never)
 	for _, o := range r.ops {
@@ -287,7 +288,7 @@ func (r *recorder) fence(c *session) int64 {
 	return at
 }
 
-// excused reports why an operation that failed may have.
+// excused returns why an operation was allowed to fail.
 func (r *recorder) excused(o *op) bool {
 	ok := false
 	for _, x := range r.excuses {
@@ -320,8 +321,8 @@ func (r *recorder) atRisk(o *op) bool {
 	return false
 }
 
-// lost is how many acknowledged writes a later read has shown to be gone: it returned
-// an older one, with a power cut in between.
+// lost counts the acknowledged writes that a later read has shown to be gone: it
+// returned an older one, with a power cut in between.
 func (r *recorder) lost() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -346,7 +347,7 @@ func (r *recorder) lost() (n int) {
 	return n
 }
 
-// judge searches the history and says what is wrong with it, with pictures if show.
+// judge searches the history and returns what is wrong with it, with pictures if show.
 func (r *recorder) judge(t testing.TB, show bool) []string {
 	t.Helper()
 	r.mu.Lock()
@@ -474,7 +475,7 @@ func picture(t testing.TB, name string, info porcupine.LinearizationInfo) {
 	t.Logf("a picture of the history, for a browser: %s", path)
 }
 
-// counts are what a history is made of.
+// counts are the numbers of a history's operations and events.
 type counts struct {
 	acknowledged, reads, flushes, unanswered, failed int
 	overlapping                                      int // with another on the same block

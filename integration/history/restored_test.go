@@ -9,8 +9,8 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-// restored puts a backup in the place of a disk that is attached, as
-// docs/operations.md says. What is acknowledged from then on is in that file.
+// restored replaces an attached disk's file by a backup, as docs/operations.md
+// describes. What is acknowledged from then on is in the new file.
 func restored(t *testing.T, off checks.Check) *scene {
 	const blocks = 8
 	var d *disk

@@ -19,7 +19,7 @@ const (
 	diskSize   = diskBlocks * blockSize
 )
 
-// disk is an export of beta's that alpha attaches. Its number stands in its sectors.
+// disk is an export of beta's that alpha attaches. All its sectors carry its number.
 type disk struct {
 	number uint8
 	name   string
@@ -129,12 +129,12 @@ func (s *scene) newFile(path string, number uint8) {
 	}
 }
 
-// export declares what stands under an export.
+// export declares an export of a file or device.
 func (s *scene) export(d *disk, path string) {
 	s.beta.write("exports.d/"+d.name+".yaml", fmt.Sprintf("name: %s\npath: %s\nallow: [alpha]\n", d.name, path))
 }
 
-// attach attaches a disk to alpha, as soon as beta lets it.
+// attach attaches a disk to alpha, as soon as beta permits it.
 func (s *scene) attach(d *disk) {
 	s.Helper()
 	s.rec.attached(d.number)
@@ -258,14 +258,14 @@ func (c *client) readAll(n uint32) (ops []*op) {
 	return ops
 }
 
-// audit reads the file under a disk as its administrator would, past all daemons,
-// and makes that a part of the history.
+// audit reads the file under a disk as its administrator would, without any daemon, and
+// adds that read to the history.
 func (s *scene) audit(d *disk, path string) {
 	s.Helper()
 	s.auditFrom(d, path, 0)
 }
 
-// auditFrom is audit of as many blocks as a small disk has, from one on.
+// auditFrom is audit of a small disk's number of blocks, from block first on.
 func (s *scene) auditFrom(d *disk, path string, first uint32) {
 	s.Helper()
 	c := &session{number: 0, disk: d.number, epoch: 1 << 30, start: s.rec.now(), end: never}
@@ -285,14 +285,14 @@ func (s *scene) auditFrom(d *disk, path string, first uint32) {
 	}
 }
 
-// scenario is a fault that a check keeps away.
+// scenario is a fault that a check prevents.
 type scenario struct {
 	name  string
 	check checks.Check
 	run   func(t *testing.T, off checks.Check) *scene
 }
 
-// prove runs scenarios: as the product is the history has to be right, and without
+// prove runs scenarios: with the product as it is the history has to be right; without
 // the check the checker has to find the fault.
 func prove(t *testing.T, all ...scenario) {
 	t.Helper()

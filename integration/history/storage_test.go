@@ -11,9 +11,9 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-// storage is an ext4 on a loop device. Its power can be cut without that of the whole
-// host: what the file system has handed down to the device is in the image, and what
-// is in the page cache only is not.
+// storage is an ext4 on a loop device. Its power can be cut while the host runs on:
+// what the file system has written to the device is in the image, and what is only in
+// the page cache is not.
 type storage struct {
 	t     *testing.T
 	image string
@@ -99,16 +99,16 @@ func (m *storage) freeze() (thaw func()) {
 	return thaw
 }
 
-// cut does to the storage what a loss of power does, when nobody uses it any more.
+// cut does to the unused storage what a loss of power does.
 func (m *storage) cut() {
 	m.t.Helper()
 	command(m.t, "cp", "--sparse=always", m.image, m.image+".cut")
-	m.unmount() // what it writes now comes too late
+	m.unmount() // what this writes comes too late
 	command(m.t, "mv", m.image+".cut", m.image)
 	m.mount()
 }
 
-// powered is a scene whose beta keeps its disk on storage.
+// powered is a scene whose beta has its disk on storage.
 type powered struct {
 	*scene
 	m *storage
@@ -131,7 +131,7 @@ func newPowered(t *testing.T, off checks.Check, setUp ...func(p *powered)) *powe
 	return p
 }
 
-// powerCut takes the power from beta and gives it back.
+// powerCut takes power from beta and gives it back.
 func (p *powered) powerCut() {
 	p.Helper()
 	p.rec.fault("power cut", true)

@@ -11,8 +11,8 @@ const (
 	blockSize = 8 * sector
 )
 
-// tag is what a sector is full of: in each of its 64 words, since a read beside a
-// write may see a part of either. Zero is a sector that nobody has written to.
+// tag fills a sector: it is in each of its 64 words, since a read beside a write may
+// see a part of either. Zero is a sector that was never written.
 //
 //	disk (8 bits) | sector (24 bits) | write (32 bits)
 type tag uint64
@@ -35,8 +35,8 @@ func fillBlock(p []byte, disk uint8, block, write uint32) {
 	}
 }
 
-// sectorTags are the tags of one sector in the order in which they stand there: one,
-// unless it was read beside a write.
+// sectorTags are the tags of one sector in their order: one, unless it was read beside
+// a write.
 func sectorTags(p []byte) (tags []tag) {
 	for w := range sector / 8 {
 		t := tag(binary.LittleEndian.Uint64(p[w*8:]))
@@ -47,8 +47,8 @@ func sectorTags(p []byte) (tags []tag) {
 	return tags
 }
 
-// readTags takes apart what was read of a block, a list of writes for each sector.
-// An error is something that nobody ever wrote there.
+// readTags returns the writes that a block's content comes from, a list for each
+// sector. An error means content that no client ever wrote there.
 func readTags(p []byte, disk uint8, block uint32) (seen [][]uint32, err error) {
 	for i := range len(p) / sector {
 		at := block*(blockSize/sector) + uint32(i)

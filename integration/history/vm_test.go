@@ -24,8 +24,8 @@ const (
 	vmBlocks  = 16
 )
 
-// guestScript makes the exporting host. Nothing is written back but by a flush, so that
-// a power cut takes all that may be lost.
+// guestScript is the exporting host. Only a flush writes anything back, so that a power
+// cut takes all that may be lost.
 const guestScript = `
 set -e
 modprobe -a virtio_blk virtio_net ext4
@@ -118,7 +118,7 @@ func (m *machine) mounted(image string, f func(dir string)) {
 	f(dir)
 }
 
-// boot starts the machine, without waiting.
+// boot starts the machine and does not wait.
 func (m *machine) boot() {
 	m.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -147,7 +147,7 @@ func (m *machine) kill() {
 	<-m.over
 }
 
-// cut kills the machine, and that is part of the history.
+// cut kills the machine and records that in the history.
 func (m *machine) cut() {
 	m.rec.fault("machine killed", true)
 	e := event{call: m.rec.now()}
@@ -160,7 +160,7 @@ func (m *machine) cut() {
 }
 
 // realPowerCuts has clients write, flush and read while the machine with their disks is
-// killed, and boots again with what its disks had been given.
+// killed, and boots again with what had reached its disks.
 func realPowerCuts(t *testing.T, off checks.Check) *scene {
 	m := newMachine(t, off)
 	seed := rand.Uint64()
@@ -194,7 +194,7 @@ func realPowerCuts(t *testing.T, off checks.Check) *scene {
 		}
 		m.cut()
 		m.boot()
-		m.wait(under...) // they wait for the machine; whether they succeed is in the history
+		m.wait(under...) // they wait for the machine; the history has whether they succeed
 		for _, d := range m.disks {
 			c := m.dial(d)
 			m.wait(c.start(opFlush, 0, 0, false))

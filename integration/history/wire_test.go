@@ -97,12 +97,12 @@ func (w *wire) remove(cs ...net.Conn) {
 	}
 }
 
-// cut ends the connections that there are.
+// cut ends all connections.
 func (w *wire) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for c := range w.conns {
-		// What is on its way is lost, as with a host that has gone.
+		// What is on its way is lost, as when a host disappears.
 		if tcp, ok := c.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
-// names are how strongSwan lists what a proposal calls otherwise.
+// names maps a proposal's words to those of strongSwan's lists where they differ.
 var names = map[string]string{
 	"aes128": "AES_CBC-128", "aes256": "AES_CBC-256", "3des": "3DES_CBC", "null": "NULL",
 	"aes128ctr": "AES_CTR-128", "aes128gcm16": "AES_GCM_16-128", "aes256gcm16": "AES_GCM_16-256",
@@ -32,9 +32,8 @@ func agreed(sa *charon.SA, c *charon.Child) *Agreed {
 		PFS: c.DHGroup, Mode: strings.ToLower(c.Mode), ESN: c.ESN, Encap: c.Encap}
 }
 
-// check compares what was agreed on to what the case asks for. returned tells
-// that the child is one of its own exchange: the first child of an IKEv2 SA has
-// none, and so no PFS.
+// check compares what was agreed on to what the case asks for. returned: the child had
+// an exchange of its own; the first child of an IKEv2 SA has none, and so no PFS.
 func (a *Agreed) check(c *Case, plane esp.Plane, returned bool) error {
 	want := Agreed{Version: 1, Mode: c.Mode, ESN: c.ESN == on && plane == esp.Kernel, Encap: plane == esp.Userland}
 	if c.Exchange == ikeV2 {
@@ -66,7 +65,7 @@ func (a *Agreed) check(c *Case, plane esp.Plane, returned bool) error {
 	return nil
 }
 
-// identities checks whom IKE has authenticated.
+// checkIdentities checks whom IKE has authenticated.
 func checkIdentities(sa *charon.SA, local, remote string) error {
 	if sa.LocalID != local || sa.RemoteID != remote {
 		return fmt.Errorf("IKE authenticated %q as %q here, and %q as the peer %q", sa.LocalID, local, sa.RemoteID, remote)

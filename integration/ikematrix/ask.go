@@ -14,9 +14,9 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
-// Ask is something that ipsec.Manager does not even ask strongSwan for, because
-// it or the data plane has it not. It is asked past the Manager, so that the
-// Manager leaves out nothing that would work.
+// Ask is something that ipsec.Manager does not ask strongSwan for, because strongSwan
+// or the data plane lacks it. The test asks strongSwan directly, to show that the
+// Manager rejects nothing that would work.
 type Ask struct {
 	What  string
 	Case  Case
@@ -50,7 +50,7 @@ func asksOf(plane esp.Plane) []Ask {
 	return all
 }
 
-// asks runs what is asked of strongSwan alone.
+// asks runs what is asked of strongSwan directly.
 func (r *Report) asks(t *testing.T, m *matrix, port uint16) {
 	for _, a := range asksOf(m.plane) {
 		a.Case = a.Case.withDefaults()

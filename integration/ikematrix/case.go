@@ -8,8 +8,8 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
-// Case is a row of the matrix: a way to have an SA. Fields are texts, so that a
-// case can be half made: "" is open.
+// Case is a row of the matrix: a way to have an SA. Fields are strings, so that a case
+// can be incomplete: "" is open.
 type Case struct {
 	Exchange string `json:"ike"`      // of phase 1
 	Auth     string `json:"auth"`     // of both hosts
@@ -21,7 +21,7 @@ type Case struct {
 	ESN      string `json:"esn"`
 	Mode     string `json:"mode"`
 	Network  string `json:"network"`
-	// Charon is how strongSwan is set up where that is unusual.
+	// Charon is how strongSwan is set up, where that is unusual.
 	Charon string `json:"charon,omitempty"`
 	// Whole takes the profile's own proposals instead of Suite, Group and ESP.
 	Whole string `json:"whole,omitempty"`
@@ -53,9 +53,9 @@ const (
 	ipv6 = "IPv6"
 
 	// careless lets strongSwan use aggressive mode with a PSK, which it refuses by
-	// itself: the hash that a PSK can be guessed from goes out in clear.
+	// default: the hash from which a PSK can be guessed goes out in clear.
 	careless = "aggressive PSK allowed"
-	// strict is strongSwan as it is, where the plan would else be careless.
+	// strict is strongSwan's default, where the plan would otherwise be careless.
 	strict = "aggressive PSK not allowed"
 	// noOpenSSL is without the plugin openssl, which has most of the algorithms.
 	noOpenSSL = "without plugin openssl"
@@ -84,7 +84,7 @@ func (c *Case) null() bool {
 	return strings.HasPrefix(c.ESP, "null-") || strings.HasSuffix(c.ESP, "gmac") || strings.HasSuffix(c.Whole, "-null")
 }
 
-// profile makes the profile that asks for exactly this.
+// profile makes the profile that asks for exactly this case.
 func (c *Case) profile() (*profile.Profile, error) {
 	p, err := profile.ByName(c.ProfileName())
 	if err != nil {

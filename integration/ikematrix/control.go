@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-// control takes the guards down and ends strongSwan: the same traffic goes in
+// control takes the guards down and ends strongSwan: the same traffic then goes in
 // clear, and the check of the wire has to find it.
 func (m *matrix) control(ctx context.Context, port uint16) (int, error) {
 	c := Case{}.withDefaults()

@@ -9,9 +9,8 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 )
 
-// credentials are the hosts' certificates, one of each kind: it has all the
-// names that a host goes by. Every kind has an authority of its own, and is made
-// when it is needed first.
+// credentials are the hosts' certificates, one of each kind: it has all of the host's
+// names. Every kind has an authority of its own, and is made when it is first needed.
 type credentials struct {
 	dir  string
 	made map[string]*credential
@@ -53,8 +52,8 @@ func sans(h *host) []string {
 	return []string{h.Name() + domain, h.Name() + mailDomain, h.Addr().String(), h.Addr6().String()}
 }
 
-// give puts certificates of a kind into the hosts' settings for each other.
-func (m *matrix) give(kind string, a, b *pad.Peer) error {
+// install puts certificates of a kind into the hosts' settings for each other.
+func (m *matrix) install(kind string, a, b *pad.Peer) error {
 	made, err := m.creds.of(kind, m.alpha, m.beta)
 	if err != nil {
 		return fmt.Errorf("make %s certificates: %w", kind, err)

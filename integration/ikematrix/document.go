@@ -12,12 +12,13 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
-// ErrDocument means that a document is not one that WriteDocument could change.
+// ErrDocument means that WriteDocument cannot change the document.
 var ErrDocument = errors.New("not the document of the IKE matrix")
 
 // WriteDocument writes the report's part of docs/ipsec-matrix.md and leaves those of
-// other data planes alone. A document that is not there is begun. It fails with
-// ErrDocument where one has no place for that part, and with the file system's error.
+// other data planes alone. It creates a document that does not exist. It fails with
+// ErrDocument where the document has no place for that part, and with the file system's
+// error.
 func WriteDocument(path string, r *Report) error {
 	old, err := os.ReadFile(path)
 	switch {
@@ -43,7 +44,7 @@ func WriteDocument(path string, r *Report) error {
 }
 
 // CheckDocument compares the report's part of the document to what the report would
-// have written. It returns what differs first; "" if nothing does. It fails with
+// have written. It returns the first difference, "" if there is none. It fails with
 // ErrDocument where there is no such part, and with the file system's error.
 func CheckDocument(path string, r *Report) (string, error) {
 	doc, err := os.ReadFile(path)
@@ -101,8 +102,8 @@ func marks(plane string) (begin, end string) {
 
 var partTemplate = template.Must(template.New("part").Parse(partText))
 
-// part is the report in Markdown. Nothing in it depends on the time or on the
-// machine's speed.
+// part is the report in Markdown. It does not depend on the time or on the machine's
+// speed.
 func (r *Report) part() (string, error) {
 	work, refused, surprises := r.Count()
 	var b strings.Builder
@@ -152,8 +153,8 @@ func (r *Report) cross() string {
 	return b.String()
 }
 
-// cell is what became of the rows with these three settings; "" where there are
-// none, or only some that are refused for another setting.
+// cell is the result of the rows with these three settings; "" where there are none, or
+// only some that are refused for another setting.
 func (r *Report) cell(of []Result, c Case) string {
 	switch f := find(r.reasons(), &c); {
 	case slices.ContainsFunc(of, func(res Result) bool { return res.Surprise != "" }):
@@ -173,7 +174,7 @@ func (r *Report) reasons() []*Refusal {
 	return nil
 }
 
-// numbers are those of the reasons for refusals, in the order of the rows.
+// numbers numbers the reasons for refusals, in the order of the rows.
 func (r *Report) numbers() map[string]int {
 	n := map[string]int{}
 	for _, res := range r.Results {
@@ -232,7 +233,7 @@ func (r *Report) rows() string {
 	return b.String()
 }
 
-// cells are what a row of the table says of the case.
+// cells are the cells of the case's row.
 func (c *Case) cells() []string {
 	ike, esp := c.Suite+"-"+c.Group, c.ESP
 	if c.Whole != "" {

@@ -20,8 +20,8 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
-// patience bounds a step of a row. An emulated machine takes seconds for an SA
-// the first time, for it loads the algorithms.
+// patience bounds a step of a row. An emulated machine takes seconds for its first SA,
+// for it loads the algorithms.
 const patience = 30 * time.Second
 
 // host is a host of the lab with its Manager.
@@ -59,7 +59,7 @@ type carrying struct {
 	child charon.Child
 }
 
-// children returns those of that name when one of them is installed. When both
+// children returns the children of that name once one of them is installed. When both
 // hosts have brought one up at the same time there are two for a moment, or, with
 // IKEv1, one that counts as rekeyed.
 func (h *host) children(ctx context.Context, name string) (all []carrying, err error) {
@@ -127,7 +127,7 @@ func until(what string, f func() bool) error {
 	return nil
 }
 
-// charonSays is what strongSwan has written to its log since a mark.
+// charonSays is what strongSwan has logged since a mark.
 type charonSays struct {
 	h    *host
 	from int64

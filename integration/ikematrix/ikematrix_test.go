@@ -39,8 +39,7 @@ func TestEveryCombinationWorksOrIsRefusedAsTheDocumentSays(t *testing.T) {
 	}
 }
 
-// The kernel's part comes from a virtual machine, but what it has to say is known
-// anywhere.
+// The kernel's part comes from a virtual machine, but can be checked anywhere.
 func TestDocumentHasTheRowsOfThePlanAndTheirOutcomes(t *testing.T) {
 	b, err := os.ReadFile(document)
 	if err != nil {

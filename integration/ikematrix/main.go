@@ -12,7 +12,7 @@ import (
 // no lab runs at all.
 const Few = "few"
 
-// Main runs the matrix as a program of its own, in the virtual machine, and never
+// Main runs the matrix as a separate program, in the virtual machine, and never
 // returns: the exit status is that of go test. It takes the flags of go test, and
 //
 //	-results FILE   for the report

@@ -10,11 +10,11 @@ type factor struct {
 // tuple is a choice of values for some factors, by their indexes; -1: open.
 type tuple []int
 
-// cover returns cases that have every pair of values of every two factors in
-// some case, and every combination of values of the factors in strong. Whatever
-// conflict says of a case, which may have settings open, is left out; what could
-// not be covered for that reason is returned as well. It is greedy, and the same
-// for the same input.
+// cover returns cases that have every pair of values of every two factors in some case,
+// and every combination of values of the factors in strong. Cases for which conflict
+// returns true (it also gets cases with open settings) are left out; what could not be
+// covered for that reason is returned as well. The algorithm is greedy and
+// deterministic.
 func cover(factors []factor, strong []int, conflict func(*Case) bool) (cases []Case, left []Case) {
 	g := &generator{factors: factors, conflict: conflict, seen: map[[4]int]int{}}
 	for _, t := range g.products(strong) {
@@ -86,9 +86,9 @@ func (g *generator) row(t tuple) {
 	g.cases = append(g.cases, *g.caseOf(t))
 }
 
-// complete fills the open factors of t in their order with the values that make
-// most new pairs, or else the rarest ones. It goes back where a choice leaves
-// nothing for a later one.
+// complete fills the open factors of t in their order with the values that make most
+// new pairs, or else the rarest ones. It backtracks where a choice leaves no value for
+// a later factor.
 func (g *generator) complete(t tuple) bool {
 	open := -1
 	for i, v := range t {
@@ -142,7 +142,7 @@ func (g *generator) caseOf(t tuple) *Case {
 }
 
 // eachValueOnce chooses cases that have every value of every factor that the cases
-// have, each time the one with most values that are not there yet.
+// have, each time the one with the most values not yet covered.
 func eachValueOnce(factors []factor, cases []Case) (chosen []Case) {
 	type value struct{ factor, value string }
 	have := map[value]bool{}

@@ -52,7 +52,7 @@ func (c Case) withDefaults() Case {
 	return c
 }
 
-// Row is a case and what has to come of it.
+// Row is a case and its expected result.
 type Row struct {
 	Case
 	// Refusal is why it has to be refused; nil: it has to work.
@@ -63,11 +63,11 @@ type Row struct {
 
 // Plan lists the rows for a data plane, the same ones each time.
 //
-// Userland: every ESP algorithm with every kind of IKE and authentication, and
-// every pair of values of any two other settings. Kernel: the same code runs in an
-// emulated machine, so that all pairs have to do, and IKE's algorithms, which
-// the kernel sees nothing of, are two. On both the built-in profiles as they
-// are, and an example of everything that is refused.
+// Userland: every ESP algorithm with every kind of IKE and authentication, and every
+// pair of values of any two other settings. Kernel: the code runs in an emulated
+// machine, so there are all pairs only, and just two of IKE's algorithms, which do not
+// matter to the kernel. Both: also the built-in profiles as they are, and an example of
+// everything that is refused.
 //
 // Few: every value of every setting in some row that works, the built-in profiles,
 // and the refusals.
@@ -103,7 +103,7 @@ func Plan(plane esp.Plane, few bool) []Row {
 		}
 	}
 	if !small && !few {
-		// Groups that take seconds, or nobody needs.
+		// Groups that take seconds, or that nobody needs.
 		for _, g := range []string{"ecp224", "modp6144", "modp8192"} {
 			add(Case{Group: g, PFS: off})
 		}

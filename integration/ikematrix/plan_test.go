@@ -65,8 +65,8 @@ func TestShortPlanHasEveryValueOfTheWholeOne(t *testing.T) {
 	}
 }
 
-// Whatever can be combined is combined in a row that works, whatever cannot is in
-// one that has to be refused.
+// Settings that can be combined are in a row that works; those that cannot are in one
+// that has to be refused.
 func TestPlanCoversWhatItSays(t *testing.T) {
 	for _, plane := range planes {
 		small := plane == esp.Kernel
@@ -117,7 +117,7 @@ func TestPlanCoversWhatItSays(t *testing.T) {
 	}
 }
 
-// fits reports whether a case has what part says.
+// fits reports whether a case has part's settings.
 func fits(c, part *Case) bool {
 	for _, f := range factors(false) {
 		if want := *f.get(part); want != "" && want != *f.get(c) {

@@ -12,19 +12,20 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
-// Refusal is something that does not work on a data plane, and has to be refused.
+// Refusal is something that a data plane cannot do, and that has to be refused.
 type Refusal struct {
 	Why string // for people
 	By  string // who refuses
-	// Words are in what the one who refuses says.
+	// Words are part of the refusal's message.
 	Words string
-	// Kind is the error of package ipsec; nil: any that says that strongSwan
-	// refused, if it was strongSwan.
+	// Kind is the error of package ipsec; nil: where strongSwan refuses, any error that
+	// says so.
 	Kind error
 	// Holds reports whether it concerns a case; what is open in the case concerns
 	// nothing.
 	Holds func(*Case) bool
-	// Examples are cases, the rest of which is as usual, to be tried in any case.
+	// Examples are cases that are always tried; settings that they leave open are the
+	// usual ones.
 	Examples []Case
 }
 
@@ -80,8 +81,8 @@ func refusalsOf(plane esp.Plane) []*Refusal {
 	return all
 }
 
-// missing is a refusal of a strongSwan without the plugin openssl: of that one
-// setting which the example has.
+// missing is the refusal of the example's one setting by a strongSwan without the
+// plugin openssl.
 func missing(words string, example Case) *Refusal {
 	value := example.Group + example.Suite + example.ESP + example.Auth
 	example.Charon = noOpenSSL
@@ -94,8 +95,7 @@ func missing(words string, example Case) *Refusal {
 		}}
 }
 
-// forbidden is a refusal of what the RFCs forbid: of that one setting which the
-// example has.
+// forbidden is the refusal of the example's one setting, which the RFCs forbid.
 func forbidden(why, words string, example Case) *Refusal {
 	return &Refusal{Why: why, By: byUs, Words: words, Examples: []Case{example}, Holds: func(c *Case) bool {
 		return example.Group != "" && c.Group == example.Group || example.ESP != "" && c.ESP == example.ESP || example.Identity != "" && c.Identity == example.Identity
@@ -110,8 +110,7 @@ const (
 
 func v1(c *Case) bool { return c.Exchange == main1 || c.Exchange == aggressive }
 
-// check compares a refusal that came to the expected one. heard is what
-// strongSwan has written to its logs.
+// check compares a refusal to the expected one. heard is what strongSwan has logged.
 func (r *Refusal) check(err error, heard []string) string {
 	var failed *negotiation.Error
 	var refused *charon.CommandError

@@ -6,13 +6,13 @@ import (
 	"os"
 )
 
-// Result is what became of a row.
+// Result is the result of a row.
 type Result struct {
 	Case
 	Works bool `json:"works"`
 	// What was agreed on, by strongSwan's list after the delete and return.
 	Agreed *Agreed `json:"agreed,omitempty"`
-	// Why, By and Words of the refusal that was expected, if it came.
+	// Why, By and Words of the expected refusal, if it came.
 	Why   string `json:"why,omitempty"`
 	By    string `json:"by,omitempty"`
 	Words string `json:"words,omitempty"`
@@ -20,7 +20,7 @@ type Result struct {
 	Stream bool `json:"stream,omitempty"`
 	// Clear is how many packets the capture has outside ESP.
 	Clear int `json:"clear"`
-	// Surprise is what was not as it should be.
+	// Surprise is what differed from what was expected.
 	Surprise string `json:"surprise,omitempty"`
 }
 
@@ -45,11 +45,11 @@ type Report struct {
 	// Control is how many clear packets the same check found with the guard off
 	// and without an SA.
 	Control int `json:"control_clear"`
-	// Complete reports whether the run came to its end.
+	// Complete reports whether the run got to its end.
 	Complete bool `json:"complete"`
 }
 
-// Failed lists what was not as expected, a line each.
+// Failed lists what was not as expected, one line each.
 func (r *Report) Failed() []string {
 	var all []string
 	for i := range r.Results {
@@ -71,7 +71,7 @@ func (r *Report) Failed() []string {
 	return all
 }
 
-// Count is how many rows work, are refused as expected, and are a surprise.
+// Count is how many rows work, are refused as expected, and are surprises.
 func (r *Report) Count() (work, refused, surprises int) {
 	for i := range r.Results {
 		switch s := &r.Results[i]; {
@@ -100,8 +100,8 @@ func (r *Report) Summary() string {
 	return fmt.Sprintf("IKE matrix, %s: %d combinations work, %d are refused as expected, %d surprises; %d packets in clear", r.Plane, work, refused, surprises, r.Clear())
 }
 
-// ReadReport reads what a run has written. It fails where the file can't be read, or is
-// no report.
+// ReadReport reads a run's report. It fails where the file can't be read, or is no
+// report.
 func ReadReport(path string) (*Report, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

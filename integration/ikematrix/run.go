@@ -113,7 +113,7 @@ func newMatrix(t *testing.T, plane esp.Plane, charon string, creds *credentials)
 	return m, err
 }
 
-// charonSetting is the part of strongswan.conf that a case wants.
+// charonSetting is the part of strongswan.conf that a case needs.
 func charonSetting(name string) string {
 	switch name {
 	case careless:
@@ -170,7 +170,7 @@ func (m *matrix) row(t *testing.T, row Row, port uint16) Result {
 }
 
 // covered checks that a row's traffic is on the wire as ESP, and that its text is
-// to be read there if, and only if, ESP does not encrypt.
+// readable there if, and only if, ESP does not encrypt.
 func (m *matrix) covered(row *Row, s *seen) string {
 	switch {
 	case s.ESP == 0:
@@ -183,11 +183,11 @@ func (m *matrix) covered(row *Row, s *seen) string {
 	return ""
 }
 
-// phase1 is how strongSwan's log calls IKEv1's exchanges of phase 1, of which its lists say
-// nothing.
+// phase1 is what strongSwan's log calls IKEv1's exchanges of phase 1, which its lists
+// do not have.
 var phase1 = map[string]string{main1: "Main Mode", aggressive: "Aggressive Mode"}
 
-// exchanged checks by what strongSwan has said which exchange made the IKE SA.
+// exchanged checks by strongSwan's log which exchange made the IKE SA.
 func exchanged(want string, heard []string) string {
 	asked := phase1[want] == ""
 	for kind, name := range phase1 {

@@ -20,7 +20,7 @@ import (
 // payloadSize is what each echo carries in either direction.
 const payloadSize = 64 << 10
 
-// payload is the canary again and again, numbered, so that blocks and seeds differ.
+// payload is the canary repeated and numbered, so that blocks and seeds differ.
 func payload(canary lab.Canary, seed uint64) []byte {
 	b := make([]byte, 0, payloadSize)
 	for i := uint64(0); len(b) < payloadSize; i++ {
@@ -53,7 +53,7 @@ func echo(c *transport.Conn, canary lab.Canary, seed uint64) error {
 	return nil
 }
 
-// echoServer answers echoes on a host, of connections that its Manager admits.
+// echoServer answers echoes on a host, on connections that its Manager admits.
 type echoServer struct {
 	ln      *transport.Listener
 	wg      sync.WaitGroup
@@ -125,9 +125,9 @@ func (h *host) dial(ctx context.Context, from netip.Addr, to netip.AddrPort) (c 
 	return c, err
 }
 
-// stream runs pings of rping between the hosts: each is an RDMA Read, an RDMA
-// Write, and Sends, on a stream of package verbs. SCTP in UDP has the UDP port that
-// SCTP has inside.
+// stream runs pings of rping between the hosts: each is an RDMA Read, an RDMA Write,
+// and Sends, on a stream of package verbs. SCTP in UDP uses SCTP's port number for UDP
+// as well.
 func stream(ctx context.Context, client, server *host, from netip.Addr, to netip.AddrPort, kind transport.Kind) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

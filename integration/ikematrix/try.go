@@ -34,7 +34,7 @@ func (m *matrix) peers(c *Case, port uint16) (a, b pad.Peer, err error) {
 		b.PSK = a.PSK
 		return a, b, nil
 	}
-	return a, b, m.give(c.Auth, &a, &b)
+	return a, b, m.install(c.Auth, &a, &b)
 }
 
 // try brings a stream up, has traffic go through, deletes the child and has
@@ -92,8 +92,8 @@ func carriers() []transport.Kind {
 	return all
 }
 
-// connect gives the hosts each other as peers and makes a connection. A failure
-// is a setupError, unless what must not be went through all the same.
+// connect gives the hosts each other as peers and makes a connection. A failure is a
+// setupError, unless something went through that must not.
 func (m *matrix) connect(ctx context.Context, a, b *pad.Peer, to netip.AddrPort) (srv *echoServer, conn *transport.Conn, err error) {
 	errA, errB := m.alpha.m.AddPeer(ctx, *a), m.beta.m.AddPeer(ctx, *b)
 	if srv, err = m.beta.serveEcho(ctx, to); err != nil {
@@ -107,7 +107,7 @@ func (m *matrix) connect(ctx context.Context, a, b *pad.Peer, to netip.AddrPort)
 		}
 	}
 	err = errors.Join(err, srv.refusal())
-	// A peer that was not even taken has no guard.
+	// A peer that was rejected has no guard.
 	if len(m.alpha.m.Peers()) > 0 {
 		if open := m.blocked(ctx, to); open != nil {
 			return srv, nil, errors.Join(err, open)
@@ -175,10 +175,10 @@ func (m *matrix) returns(ctx context.Context, c *Case, conn *transport.Conn, a, 
 // errIdle means that a child has not carried what came through.
 var errIdle = errors.New("child has carried little")
 
-// carries looks, and if a child has carried too little, has another payload go
-// through and looks again: the Manager may have replaced a child in between that
-// it took for dead, as it does on a slow machine. A child that carries nothing
-// stays one.
+// carries looks, and if a child has carried too little, has another payload go through
+// and looks again: the Manager may have replaced a child in between that it took for
+// dead, as it does on a slow machine. A child that really carries nothing goes on
+// carrying nothing.
 func (m *matrix) carries(conn *transport.Conn, look func() error) error {
 	const tries = 3
 	for try := 1; ; try++ {
@@ -192,8 +192,8 @@ func (m *matrix) carries(conn *transport.Conn, look func() error) error {
 	}
 }
 
-// hangUp ends a connection in good order, and waits until nothing of it can be
-// sent any more: when the peer is removed its guard goes, too.
+// hangUp ends a connection in good order, and waits until nothing more of it can be
+// sent: when the peer is removed its guard goes, too.
 func (m *matrix) hangUp(conn *transport.Conn, port uint16) error {
 	return errors.Join(conn.Close(), m.drained(port))
 }
@@ -211,13 +211,13 @@ func (m *matrix) drained(port uint16) error {
 	return nil
 }
 
-// knock is how long a connection is tried that must not come about: most are
-// refused by the kernel at once, and some go into a void.
-const knock = 300 * time.Millisecond
+// knockTime is how long to try a connection that must not come up: the kernel refuses
+// most at once, and some get no answer.
+const knockTime = 300 * time.Millisecond
 
-// blocked checks that without an SA a connection does not even begin.
+// blocked checks that without an SA no connection begins.
 func (m *matrix) blocked(ctx context.Context, to netip.AddrPort) error {
-	ctx, cancel := context.WithTimeout(ctx, knock)
+	ctx, cancel := context.WithTimeout(ctx, knockTime)
 	defer cancel()
 	c, err := m.alpha.Dial(ctx, to)
 	if err != nil {

@@ -35,7 +35,7 @@ func (w *wire) look() (seen, error) {
 	return s, err
 }
 
-// end stops the capture, which has to be a whole one.
+// end stops the capture, which has to be complete.
 func (w *wire) end() error {
 	counts, err := w.c.Stop()
 	if err == nil && counts.Dropped > 0 {
@@ -58,8 +58,8 @@ func (s *seen) clear() (n int) {
 	return n
 }
 
-// check judges what a row has left on the wire. It is the same check for rows
-// that work, for those that are refused and for the control row.
+// check judges a row's traffic on the wire. It is the same check for rows that work,
+// for those that are refused and for the control row.
 func (s *seen) check() error {
 	if unknown := s.Unknown(); unknown != "" {
 		return fmt.Errorf("%w: %s (and %d of ESP)", ErrClear, unknown, s.ESP)

@@ -5,14 +5,14 @@ import (
 	"math/rand/v2"
 )
 
-// Canary is a random text of 8 letters that a test writes wherever it may:
-// payloads, disks, names of files and exports. Where it repeats, any 8 bytes of it
-// are known again, wherever a packet was cut. A packet in which it stands can be
-// read by everybody.
+// Canary is a random text of 8 letters that a test writes wherever it may: payloads,
+// disks, names of files and exports. Where it repeats, any 8 bytes of it are
+// recognised, wherever a packet was cut. A packet that contains it can be read by
+// everybody.
 type Canary string
 
-// NewCanary returns a canary that nobody else has. Its letters differ, so that no
-// two cuts of it are the same; that 8 random bytes are one has a chance of 2^-61.
+// NewCanary returns a unique canary. Its letters differ, so that no two cuts of it are
+// the same; 8 random bytes are one with a probability of 2^-61.
 func NewCanary() Canary {
 	letters := []byte("abcdefghijklmnopqrstuvwxyz")
 	rand.Shuffle(len(letters), func(i, j int) { letters[i], letters[j] = letters[j], letters[i] })
@@ -47,7 +47,7 @@ func newFinder(c Canary) *finder {
 	return f
 }
 
-// in is where a cut of the canary stands in b, or -1.
+// in is the index of a cut of the canary in b, or -1.
 func (f *finder) in(b []byte) int {
 	for i := 0; i+canarySize <= len(b); i++ {
 		if cut := f.first[b[i]]; cut != 0 && cut == binary.LittleEndian.Uint64(b[i:]) {

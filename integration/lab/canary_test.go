@@ -48,9 +48,8 @@ func TestCanaryIsFoundWhereverItWasCut(t *testing.T) {
 	}
 }
 
-// TestCanaryIsFoundInEveryKindOfPacket has it wherever a leak may put it. That the
-// same packets are nobody's fault when they are encrypted or harmless is the other
-// half.
+// TestCanaryIsFoundInEveryKindOfPacket puts it wherever a leak may put it, and checks
+// that the same packets are no fault when they are encrypted or harmless.
 func TestCanaryIsFoundInEveryKindOfPacket(t *testing.T) {
 	canary := NewCanary()
 	text := canary.Bytes(100)[3:] // as a segment's end may cut it
@@ -122,7 +121,7 @@ func TestHeadersThatAreQuotedCountAtTheirPorts(t *testing.T) {
 	}
 }
 
-// TestJudgeIsAsStrictAsTheTestSays shows what the options change, and that packets
+// TestJudgeIsAsStrictAsTheTestSays checks what the options change, and that packets
 // which the capture missed are a fault.
 func TestJudgeIsAsStrictAsTheTestSays(t *testing.T) {
 	canary := NewCanary()

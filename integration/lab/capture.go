@@ -23,27 +23,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CaptureOptions says what Capture looks at and what the wire may have; the zero
-// value is every packet, and nothing but ESP, IKE and what is harmless.
+// CaptureOptions says what Capture looks at and what it permits; the zero value looks
+// at every packet and permits only ESP, IKE and what is harmless.
 type CaptureOptions struct {
 	File    string // keeps the packets, if it is set
 	Filter  string // a tcpdump expression
 	SnapLen int    // bytes looked at of each packet; default: all that the wire carries in one piece
 	Wire    int    // which of the host's wires, from 0
 
-	// Allow names further kinds that the test itself sends outside ESP, as Kind.What
-	// has them: PortKind(transport.ProtoTCP, 7472). They must not have the canary.
+	// Allow names further kinds that the test itself sends outside ESP, as Kind.What has
+	// them: PortKind(transport.ProtoTCP, 7472). They must not contain the canary.
 	Allow []string
 	// NullESP says that ESP does not encrypt here: the canary has to be readable in it,
 	// and nowhere else.
 	NullESP bool
-	// Unjudged says why the wire may have anything, as that of a control has. The test
+	// Unjudged, if set, says why everything is permitted, as in a control run. The test
 	// looks at the counts itself.
 	Unjudged string
 }
 
-// Capture is a running tcpdump on the wire of a host, at the switch. Packets are
-// judged as they come, all of each.
+// Capture is a running tcpdump on the wire of a host, at the switch. All bytes of each
+// packet are judged as it comes.
 type Capture struct {
 	host *Host
 	o    CaptureOptions
@@ -57,8 +57,8 @@ type Capture struct {
 	stderr  bytes.Buffer
 	counts  Counts
 	err     error             // of reading the packets
-	marks   map[mark]struct{} // that have come
-	arrived chan struct{}     // closed and made anew when a mark has come
+	marks   map[mark]struct{} // that have arrived
+	arrived chan struct{}     // closed and replaced when a mark has arrived
 
 	once sync.Once
 	end  error
@@ -148,7 +148,7 @@ func (c *Capture) closeFile() error {
 	return c.file.Close()
 }
 
-// listen keeps what tcpdump says.
+// listen keeps tcpdump's standard error.
 func (c *Capture) listen(said io.Reader, listening chan struct{}) {
 	defer close(c.heard)
 	ready := false
@@ -188,9 +188,9 @@ func (c *Capture) Count() (Counts, error) {
 	return c.counts.clone(), errors.Join(err, c.err)
 }
 
-// catchUp returns when every packet that crossed the wire before is counted: a
-// frame with a random mark is sent after them, and awaited. Without it tcpdump,
-// once asked to end, would drop what it has not read yet.
+// catchUp returns when every packet that crossed the wire before is counted: it sends a
+// frame with a random mark after them, and waits for it. Without that tcpdump, once
+// asked to end, would drop what it has not read yet.
 func (c *Capture) catchUp() error {
 	var m mark
 	rand.Read(m[:])
@@ -216,7 +216,7 @@ func (c *Capture) catchUp() error {
 	}
 }
 
-// settle returns when packets have ceased to come.
+// settle returns when no more packets come.
 func (c *Capture) settle() error {
 	last := -1
 	for range int(captureTimeout / quiet) {
@@ -264,8 +264,8 @@ func (h *Host) transmit(wire int, frame []byte) error {
 	})
 }
 
-// Stop ends the capture and counts it. Later calls return the same. An error means
-// that the counts are not all; what is wrong with the packets Faults says.
+// Stop ends the capture and returns its counts. Later calls return the same. An error
+// means that the counts are incomplete; Faults returns what is wrong with the packets.
 //
 // unlocked: nobody counts any more when it looks.
 func (c *Capture) Stop() (Counts, error) {
@@ -290,8 +290,8 @@ func (c *Capture) Stop() (Counts, error) {
 	return c.counts.clone(), c.end
 }
 
-// Faults says what the packets of a stopped capture have that they must not have.
-// The captures of a lab that Start has made are judged at its end in any case.
+// Faults returns what a stopped capture has that it must not have. The captures of a
+// lab that Start has made are always judged at its end.
 func (c *Capture) Faults() (all []string) {
 	k, err := c.Stop()
 	if err != nil {
@@ -332,7 +332,7 @@ func (c *Capture) messages() string {
 	return strings.TrimSpace(c.stderr.String())
 }
 
-// stopCaptures ends the host's captures and says what is wrong with them.
+// stopCaptures ends the host's captures and returns what is wrong with them.
 func (h *Host) stopCaptures() (faults []string) {
 	h.mu.Lock()
 	all := h.captures

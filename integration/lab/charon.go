@@ -17,7 +17,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
-// charon is one life of strongSwan's daemon on a host.
+// charon is one process of strongSwan's daemon on a host.
 type charon struct {
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process has been reaped
@@ -104,8 +104,8 @@ func (h *Host) StartCharon(ctx context.Context) error {
 	return nil
 }
 
-// waitVici asks for the version until charon answers: the socket's file alone
-// proves nothing, it may be that of an earlier life.
+// waitVici asks for the version until charon answers: the socket's file alone proves
+// nothing, it may be that of an earlier process.
 func (h *Host) waitVici(ctx context.Context, c *charon) error {
 	ctx, cancel := context.WithTimeout(ctx, charonTimeout)
 	defer cancel()
@@ -136,8 +136,8 @@ func (h *Host) viciVersion(ctx context.Context) error {
 	return err
 }
 
-// StopCharon ends strongSwan in good order: SAs are deleted, peers are notified. It fails
-// with ctx's error; strongSwan may be there then.
+// StopCharon ends strongSwan in good order: SAs are deleted, peers are notified. It
+// fails with ctx's error; strongSwan may still run then.
 func (h *Host) StopCharon(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,8 +190,9 @@ func (h *Host) endCharon(clean bool) {
 	}
 }
 
-// removeStale removes the pid file, without which charon says "already
-// running". The socket's file stays as a crash leaves it: charon replaces it.
+// removeStale removes a stale pid file, with which charon would refuse to start
+// ("already running"). The socket's file stays as a crash leaves it: charon replaces
+// it.
 func (h *Host) removeStale() { _ = os.Remove(filepath.Join(h.RunDir(), "charon.pid")) }
 
 // logTail returns the last n bytes of charon's log and output.

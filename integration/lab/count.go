@@ -24,7 +24,7 @@ type Counts struct {
 	Dropped int // packets that tcpdump missed; only Capture.Stop knows
 	// Kinds are those of the other packets.
 	Kinds map[Kind]int
-	// Canary are the packets in which the canary is to be read, ESP and IKE too.
+	// Canary are the packets in which the canary is readable, ESP and IKE included.
 	Canary map[Kind]int
 	// Cut are the packets outside ESP that the capture has not looked at to their ends.
 	Cut map[Kind]int
@@ -33,7 +33,7 @@ type Counts struct {
 	// ClearTCP is the number of TCP packets outside ESP, by each of their ports. What
 	// ICMP errors quote counts as well.
 	ClearTCP map[uint16]int
-	// Of UDP beside IKE and ESP, and of SCTP, the same: what SCTP links would leave.
+	// The same for UDP other than IKE and ESP, and for SCTP: what SCTP links would leave.
 	FragmentsUDP, FragmentsSCTP int
 	ClearUDP, ClearSCTP         map[uint16]int
 
@@ -93,8 +93,8 @@ func (c Counts) Unknown(allow ...string) string {
 	return list(kinds)
 }
 
-// Readable is how many packets of ESP have the canary, those that ICMP errors
-// quote among them.
+// Readable is how many packets of ESP have the canary, including those that ICMP errors
+// quote.
 func (c Counts) Readable() (n int) {
 	for k, m := range c.Canary {
 		if k.ofESP() {
@@ -111,10 +111,10 @@ func (c Counts) Leaked() string {
 	return list(kinds)
 }
 
-// Add adds what another capture holds.
+// Add adds the counts of another capture.
 func (c *Counts) Add(o Counts) { c.change(o, 1) }
 
-// Since is what has come since earlier counts of the same capture.
+// Since is what has been counted since earlier counts of the same capture.
 func (c Counts) Since(earlier Counts) Counts {
 	c = c.clone()
 	c.change(earlier, -1)
@@ -147,7 +147,7 @@ func newCounts(canary Canary) Counts {
 		guarded: map[uint32]bool{}, canary: newFinder(canary)}
 }
 
-// clone is a copy that is not counted on.
+// clone is a copy that does not change any more.
 func (c Counts) clone() Counts {
 	c.Kinds, c.Canary, c.Cut = maps.Clone(c.Kinds), maps.Clone(c.Canary), maps.Clone(c.Cut)
 	c.ClearTCP, c.ClearUDP, c.ClearSCTP = maps.Clone(c.ClearTCP), maps.Clone(c.ClearUDP), maps.Clone(c.ClearSCTP)
@@ -230,7 +230,7 @@ func (c *Counts) classify(frame []byte) Kind {
 	}
 }
 
-// ofIP is the kind of an IP packet, which may stand in an ICMP error.
+// ofIP is the kind of an IP packet, which may be one that an ICMP error quotes.
 func (c *Counts) ofIP(b []byte, quoted bool) Kind {
 	p := parseIP(b)
 	switch p.proto {
@@ -259,7 +259,7 @@ func (c *Counts) ofIP(b []byte, quoted bool) Kind {
 	return Kind{What: fmt.Sprintf("IP protocol %d", p.proto)}
 }
 
-// guard is IKE or ESP if a UDP packet is of them, whole or in part, else "".
+// guard is IKE or ESP if a UDP packet, or a fragment of one, belongs to it, else "".
 func (c *Counts) guard(p ipPacket) string {
 	if p.later {
 		if c.guarded[p.id] {

@@ -9,15 +9,14 @@
 //	counts, _ := c.Stop()
 //	if counts.Clear(7471) != 0 { ... }
 //
-// The hosts are joined by a switch, where captures are made. With Config.Wires
-// there are several, each with addresses of its own on every host, as a
-// multihomed host has them.
+// The hosts are joined by a switch, where captures are made. With Config.Wires there
+// are several switches, each with an address of its own on every host, as on multihomed
+// hosts.
 //
-// A host has a directory: run is its /run (with charon.vici and charon.pid in
-// it), strongswan.conf and charon.log stand beside it. What a lab makes has
-// names that begin with "iwlab-", the owner's process id and its start time, so
-// that several labs run side by side and a later one clears away what a killed
-// owner has left behind.
+// A host has a directory: run is its /run (with charon.vici and charon.pid in it),
+// strongswan.conf and charon.log stand beside it. What a lab makes has names that begin
+// with "iwlab-", the owner's process id and its start time, so that several labs can
+// run side by side and a later one can remove what a killed owner has left.
 //
 // A lab needs root, /dev/net/tun, ip, tcpdump and charon; Require says what is
 // missing. ESP is the kernel's where esp.ProbeKernel finds it there, else that of

@@ -29,9 +29,10 @@ type Held struct {
 	frames [][]byte
 }
 
-// Hold has a wire hold back, in order, what the host sends and a tcpdump expression matches:
-// a network that delays some packets and not others, or loses them. Release or Drop ends
-// it. It fails with what tcpdump(8) says of the expression, and tc(8) of the filter.
+// Hold makes a wire hold back, in order, the host's packets that match a tcpdump
+// expression, as a network does that delays or loses some packets and not others.
+// Release or Drop ends it. It fails with tcpdump(8)'s error for the expression, and
+// tc(8)'s for the filter.
 func (h *Host) Hold(ctx context.Context, wire int, expression string) (*Held, error) {
 	k := &Held{host: h, wire: wire, read: make(chan struct{})}
 	if err := k.begin(ctx, expression); err != nil {
@@ -91,7 +92,7 @@ func (k *Held) begin(ctx context.Context, expression string) error {
 	return err
 }
 
-// tc has tc(8) do something to what the switch gets from the host.
+// tc runs tc(8) on what the switch gets from the host.
 func (k *Held) tc(ctx context.Context, kind, do string, args ...string) error {
 	args = append([]string{"-n", k.host.lab.bridge, kind, do, "dev", k.host.switchPort(k.wire)}, args...)
 	if out, err := exec.CommandContext(ctx, "tc", args...).CombinedOutput(); err != nil {
@@ -121,8 +122,8 @@ func (k *Held) Count() int {
 	return len(k.frames)
 }
 
-// Drop loses what is held, and lets pass what comes from now on. It fails with what tc(8)
-// says.
+// Drop discards what is held, and lets pass what comes from now on. It fails with
+// tc(8)'s error.
 func (k *Held) Drop(ctx context.Context) error {
 	err := k.tc(ctx, "qdisc", "del", "clsact")
 	err = errors.Join(err, k.sock.Close())
@@ -130,7 +131,8 @@ func (k *Held) Drop(ctx context.Context) error {
 	return err
 }
 
-// Release is Drop, but what was held goes on its way. It fails with the kernel's error, too.
+// Release is Drop, except that the held packets are sent on. It fails with the kernel's
+// error as well.
 func (k *Held) Release(ctx context.Context) error {
 	if err := k.Drop(ctx); err != nil {
 		return err
@@ -140,7 +142,7 @@ func (k *Held) Release(ctx context.Context) error {
 	for _, f := range k.frames {
 		const ip, udp = 14, 14 + 20
 		if len(f) >= udp+8 && f[ip] == 0x45 && f[ip+9] == unix.IPPROTO_UDP {
-			binary.BigEndian.PutUint16(f[udp+6:], 0) // a card would have summed it up later
+			binary.BigEndian.PutUint16(f[udp+6:], 0) // a card would have computed the checksum later
 		}
 		if err := k.host.transmit(k.wire, f); err != nil {
 			return err

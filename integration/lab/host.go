@@ -24,7 +24,7 @@ type Host struct {
 	lab      *Lab
 	name, ns string
 	dir      string
-	i        int // it numbers the host
+	i        int // the host's number
 
 	mu       sync.Mutex // guards the fields below it
 	charon   *charon
@@ -160,8 +160,8 @@ func (h *Host) LinkOn(ctx context.Context, wire int, up bool) error {
 	return ip(ctx, "-n", h.ns, "link", "set", wireDev(wire), state)
 }
 
-// Sever has a wire lose every packet to and from the host, which sees nothing of it but
-// that no answer comes; or joins it again. It fails with what ip(8) says.
+// Sever makes a wire lose every packet to and from the host, which only notices that no
+// answer comes; or joins it again. It fails with what ip(8) says.
 func (h *Host) Sever(ctx context.Context, wire int, cut bool) error {
 	args := []string{"-n", h.lab.bridge, "link", "set", h.switchPort(wire)}
 	if cut {
@@ -170,15 +170,15 @@ func (h *Host) Sever(ctx context.Context, wire int, cut bool) error {
 	return ip(ctx, append(args, "master", bridgeDev(wire))...)
 }
 
-// Narrow has a wire drop every packet from and to the host that is longer than mtu
+// Narrow makes a wire drop every packet from and to the host that is longer than mtu
 // bytes without an ICMP error: a path MTU black hole. It fails with what ip(8) says.
 func (h *Host) Narrow(ctx context.Context, wire, mtu int) error {
 	return ip(ctx, "-n", h.lab.bridge, "link", "set", h.switchPort(wire), "mtu", fmt.Sprint(mtu))
 }
 
-// Impair has a wire treat every packet from and to the host as the queueing discipline
-// netem is to do: "loss", "2%", "delay", "1ms" and so on. It takes a kernel that has
-// netem. It fails with what tc(8) says.
+// Impair makes a wire treat every packet from and to the host as these options of the
+// queueing discipline netem say: "loss", "2%", "delay", "1ms" and so on. It takes a
+// kernel that has netem. It fails with what tc(8) says.
 func (h *Host) Impair(ctx context.Context, wire int, netem ...string) error {
 	for _, at := range [][2]string{{h.lab.bridge, h.switchPort(wire)}, {h.ns, wireDev(wire)}} {
 		args := append([]string{"-n", at[0], "qdisc", "replace", "dev", at[1], "root", "netem"}, netem...)
@@ -212,8 +212,8 @@ func (h *Host) configure(ctx context.Context, mtu string) error {
 		for _, dev := range devs {
 			errs = append(errs, os.WriteFile("/proc/sys/net/ipv4/conf/"+dev+"/rp_filter", []byte("0"), 0))
 		}
-		// What every kernel allows here, whatever this machine prefers: BBR, for one,
-		// takes what was lost with an SA for a path that has become slow.
+		// A congestion control that every kernel has, whatever this machine prefers: BBR, for
+		// one, takes losses from a missing SA for a path that has become slow.
 		errs = append(errs, os.WriteFile("/proc/sys/net/ipv4/tcp_congestion_control", []byte("reno"), 0))
 		return errors.Join(errs...)
 	})
@@ -229,7 +229,7 @@ func ip(ctx context.Context, args ...string) error {
 
 var hostName = regexp.MustCompile(`^[a-z][a-z0-9]{0,14}$`)
 
-// outputDelay is how long the output of a command that has ended is waited for.
+// outputDelay is how long to wait for the output of a command that has ended.
 const outputDelay = 2 * time.Second
 
 // maxSocketPath is sun_path of Linux, without its zero byte.

@@ -20,8 +20,7 @@ func (k Kind) String() string {
 	return k.What + " quoting " + k.Quotes
 }
 
-// What a host says on a wire whatever it is used for. All of it is made by the
-// kernel and has no payload.
+// What any host sends on a wire. All of it comes from the kernel and has no payload.
 const (
 	kindARP       = "ARP"
 	kindNeighbour = "neighbour discovery" // RFC 4861, without redirects
@@ -32,8 +31,8 @@ const (
 	kindIKE = "IKE"
 )
 
-// harmless are the kinds that every test expects. An ICMP error that quotes ESP or
-// IKE shows nobody more than was on the wire before.
+// harmless are the kinds that every test permits. An ICMP error that quotes ESP or IKE
+// reveals nothing that was not on the wire before.
 var harmless = []string{kindARP, kindNeighbour, kindMLD, kindIGMP, kindESP, kindIKE}
 
 // PortKind is the kind of packets in clear of a port of TCP, UDP or SCTP.
@@ -41,8 +40,8 @@ func PortKind(proto transport.Protocol, port uint16) string {
 	return fmt.Sprintf("%v port %d", proto, port)
 }
 
-// known reports whether a capture may have a kind. Who may see a packet may see it
-// quoted.
+// known reports whether a capture may have a kind. Where a packet is permitted, an
+// error that quotes it is, too.
 func (k Kind) known(allow []string) bool {
 	what := k.What
 	if k.Quotes != "" {

@@ -51,9 +51,8 @@ type Lab struct {
 
 var labs atomic.Uint64
 
-// New makes the hosts and starts strongSwan on each. What a killed owner has
-// left of earlier labs is cleared away first. After an error nothing is left
-// behind.
+// New makes the hosts and starts strongSwan on each. It first removes labs that killed
+// owners have left. After an error nothing is left behind.
 func New(ctx context.Context, cfg Config) (_ *Lab, err error) {
 	if err := Missing(); err != nil {
 		return nil, fmt.Errorf("make a lab: %w", err)
@@ -174,20 +173,20 @@ func (l *Lab) Host(name string) *Host {
 	panic("lab: there is no host " + name)
 }
 
-// Canary is the lab's: captures look for it in all that crosses the wires.
+// Canary is the lab's canary: captures look for it in all that crosses the wires.
 func (l *Lab) Canary() Canary { return l.canary }
 
-// DataPlane says who does ESP in this lab: the kernel or userland.
+// DataPlane is what does ESP in this lab: the kernel or userland.
 func (l *Lab) DataPlane() esp.Plane { return l.plane }
 
 // Dir is the lab's directory; it goes away with the lab.
 func (l *Lab) Dir() string { return l.dir }
 
-// Name is the prefix of everything this lab has made.
+// Name is the prefix of the names of everything this lab has made.
 func (l *Lab) Name() string { return l.prefix }
 
-// Keep leaves the hosts up: Close then only ends captures, and a later Sweep passes
-// over them. Discard removes a kept lab. It fails where that can't be written down.
+// Keep leaves the hosts up: Close then only ends captures, and a later Sweep leaves
+// them alone. Discard removes a kept lab. It fails where that can't be registered.
 func (l *Lab) Keep() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,7 +227,7 @@ func (l *Lab) wire(ctx context.Context) error {
 	mtu := fmt.Sprint(l.cfg.MTU)
 	for _, args := range [][]string{
 		{"netns", "add", l.bridge},
-		{"netns", "exec", l.bridge, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6"}, // no chatter of its own
+		{"netns", "exec", l.bridge, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6"}, // no traffic of its own
 	} {
 		if err := ip(ctx, args...); err != nil {
 			return err

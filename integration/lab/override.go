@@ -11,8 +11,8 @@ import (
 )
 
 // OverrideGuard lets everything of a TCP port between the host and its peer pass in
-// clear, whatever the guard says: what a control run needs that shows that a check
-// finds clear packets. It fails with the kernel's error.
+// clear, whatever the guard says: a control run needs it to show that a check finds
+// clear packets. It fails with the kernel's error.
 func (h *Host) OverrideGuard(peer *Host, port uint16) error {
 	return h.OverrideGuardOf(transport.ProtoTCP, peer, port)
 }
@@ -27,7 +27,7 @@ func (h *Host) EndOverride(peer *Host, port uint16) error {
 func (h *Host) OverrideGuardOf(proto transport.Protocol, peer *Host, port uint16) error {
 	err := h.Do(func() error {
 		for _, p := range overrides(h, peer, proto, port) {
-			// With the kernel's ESP strongSwan may have one with this very selector.
+			// With the kernel's ESP strongSwan may have a policy with the same selector.
 			if err := netlink.XfrmPolicyUpdate(p); err != nil {
 				return err
 			}
@@ -56,8 +56,8 @@ func (h *Host) EndOverrideOf(proto transport.Protocol, peer *Host, port uint16) 
 	return nil
 }
 
-// overrides are policies that win against the guard's: for the port between two
-// hosts, either way and on either side of each wire, everything may pass.
+// overrides are policies that take precedence over the guard's: everything of the port
+// between two hosts may pass, in both directions and on both ends of each wire.
 func overrides(h, peer *Host, proto transport.Protocol, port uint16) (all []*netlink.XfrmPolicy) {
 	for wire := range h.lab.cfg.Wires {
 		all = append(all, overridesOn(wire, h, peer, proto, port)...)

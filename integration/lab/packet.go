@@ -2,8 +2,8 @@ package lab
 
 import "encoding/binary"
 
-// ipPacket is what an IP packet says of itself. Its protocol is none for frames
-// that are not IP, or whose headers are cut or wrong.
+// ipPacket is a parsed IP packet. Its protocol is none for frames that are not IP, or
+// whose headers are cut or wrong.
 type ipPacket struct {
 	proto   int
 	first   bool   // the first of several fragments
@@ -79,7 +79,7 @@ const (
 	protoUDP   = 17
 	protoESP   = 50
 	protoICMP6 = 58
-	// protoSCTP is that of the kernel's; in UDP it is UDP.
+	// protoSCTP is that of the kernel's SCTP; SCTP in UDP is UDP.
 	protoSCTP = 132
 
 	typeIPv4 = 0x0800

@@ -43,7 +43,7 @@ func Missing() error {
 	return errors.Join(errs...)
 }
 
-// KernelSCTP says why the kernel has no SCTP, or nil if it has.
+// KernelSCTP returns why the kernel has no SCTP, or nil if it has.
 func KernelSCTP() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 	if err != nil {

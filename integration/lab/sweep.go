@@ -25,8 +25,8 @@ func register(prefix, dir string) error {
 	return os.WriteFile(filepath.Join(registry, prefix), []byte(dir), 0o600)
 }
 
-// Sweep removes labs whose owner has died without closing them. Kept ones stay. It
-// fails with what could not be removed.
+// Sweep removes labs whose owner has died without closing them. Kept ones stay. The
+// error lists what could not be removed.
 func Sweep(ctx context.Context) error {
 	var errs []error
 	for _, prefix := range prefixes() {
@@ -62,8 +62,8 @@ func parentOf(prefix string) string {
 	return os.TempDir()
 }
 
-// discard kills what runs in the namespaces of a lab, removes them and the
-// directory. Parts that are gone already are no error.
+// discard kills what runs in the namespaces of a lab, removes them and the directory.
+// Parts that are already gone are no error.
 func discard(ctx context.Context, dir, prefix string) error {
 	var errs []error
 	for _, ns := range namespaces() {
@@ -103,7 +103,7 @@ func killAll(ctx context.Context, ns string) error {
 		left := 0
 		for _, f := range strings.Fields(string(out)) {
 			pid, err := strconv.Atoi(f)
-			// A thread of this process may be in there for the moment of a Host.Do.
+			// A thread of this process may be in there during a Host.Do.
 			if err != nil || pid == os.Getpid() || zombie(pid) {
 				continue
 			}
@@ -170,8 +170,8 @@ func ownerAlive(prefix string) bool {
 	return err == nil && now == start && !zombie(pid)
 }
 
-// startTime is when a process started, in clock ticks since boot: with the
-// process id it names a process for good.
+// startTime is when a process started, in clock ticks since boot: together with the
+// process id it identifies a process for good.
 func startTime(pid int) (uint64, error) {
 	f, err := statFields(pid)
 	if err != nil {

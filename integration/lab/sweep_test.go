@@ -103,8 +103,8 @@ func TestLabOfAKilledOwnerIsSweptAndALivingOnesIsNot(t *testing.T) {
 	}
 }
 
-// ends waits until a process has ended. One that was killed leaves its namespace a
-// moment before, and another process that makes labs may be sweeping the same one.
+// ends waits until a process has ended. A killed one leaves its namespace a moment
+// earlier, and another process that makes labs may be sweeping the same lab.
 func ends(t *testing.T, pid int) {
 	t.Helper()
 	for end := time.After(closeTimeout); !zombie(pid); {

@@ -30,7 +30,7 @@ type Machine struct {
 
 	dir    string
 	cgroup string
-	pid    int // of its process 1, out here
+	pid    int // of its process 1, in this machine's numbering
 	cmd    *exec.Cmd
 	exited chan struct{}
 }
@@ -42,8 +42,8 @@ func Start(t testing.TB, l *lab.Lab, cache string) []*Machine {
 	return StartWith(t, l, cache, packages, "")
 }
 
-// StartWith is Start with other packages beside Debian's least; finish is a shell
-// script that has the last word about the file system, which is its $1.
+// StartWith is Start with other packages added to Debian's minimal ones; finish is a
+// shell script that runs last on the file system, which is its $1.
 func StartWith(t testing.TB, l *lab.Lab, cache string, packages []string, finish string) []*Machine {
 	t.Helper()
 	if _, err := cgroup2(); err != nil {
@@ -89,7 +89,7 @@ func cgroup2() (string, error) {
 }
 
 func (m *Machine) boot(ctx context.Context, root string) error {
-	// Beside the lab's directory, which may be on an overlay itself.
+	// Not in the lab's directory, which may be on an overlay itself.
 	dir, err := os.MkdirTemp("", "machine")
 	if err != nil {
 		return err
@@ -250,7 +250,7 @@ func (m *Machine) end(t testing.TB) {
 		_ = m.cmd.Process.Kill()
 		<-m.exited
 	}
-	// The kernel takes a moment to bury what was in there.
+	// The kernel takes a moment to clean up what was in there.
 	var err error
 	for range 200 {
 		if err = removeCgroups(m.cgroup); err == nil {
@@ -279,6 +279,6 @@ func removeCgroups(dir string) error {
 const (
 	bootTimeout = 10 * time.Minute
 	pollEvery   = 50 * time.Millisecond
-	// outputTime is how long a command that has ended may leave its output to others.
+	// outputTime is how long others may hold the output of a command that has ended.
 	outputTime = 10 * time.Second
 )

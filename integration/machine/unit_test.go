@@ -25,12 +25,12 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// maxExposure is what systemd-analyze may say of the unit at most: the less the
-// unit's process may do, the less it says.
+// maxExposure is the highest exposure that systemd-analyze may give the unit: the less
+// the unit's process may do, the lower it is.
 const maxExposure = 3.7
 
-// install does what `make install` and the operations manual say, and starts the
-// units as Debian and IronWarp ship them.
+// install installs as `make install` and the operations manual do, and starts the units
+// as Debian and IronWarp ship them.
 func (m *Machine) install(t *testing.T) {
 	t.Helper()
 	m.Put(t, program.Path(t), "/usr/bin/ironwarp", 0o755)
@@ -41,7 +41,7 @@ func (m *Machine) install(t *testing.T) {
 	m.Must(t, "ironwarp doctor --strongswan-conf >/etc/strongswan.d/ironwarp.conf || test -s /etc/strongswan.d/ironwarp.conf; systemctl daemon-reload; systemctl enable --now strongswan ironwarp; systemctl restart strongswan ironwarp")
 }
 
-// linked boots two machines and links them by README's way.
+// linked boots two machines and links them as README does.
 func linked(t *testing.T) (alpha, beta *Machine) {
 	t.Helper()
 	l := lab.Start(t, lab.Config{NoCharon: true})
@@ -70,8 +70,8 @@ func linked(t *testing.T) (alpha, beta *Machine) {
 	return alpha, beta
 }
 
-// The unit as it is shipped: what the daemon does has to run with the unit's
-// rights and no others.
+// The unit as shipped: everything the daemon does has to work with the unit's rights
+// and no others.
 func TestShippedUnitDoesItsWork(t *testing.T) {
 	alpha, beta := linked(t)
 	t.Run("a disk is attached, written and read", func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestShippedUnitDoesItsWork(t *testing.T) {
 		}
 		dev := strings.TrimSpace(out)
 		t.Cleanup(func() { _, _ = beta.Run(t.Context(), "ironwarp export rm block; losetup -d "+dev) })
-		beta.Eventually(t, "ironwarp export add --allow alpha block "+dev) // udev looks at it first, and locks it
+		beta.Eventually(t, "ironwarp export add --allow alpha block "+dev) // udev probes it first, and locks it
 		alpha.Eventually(t, "ironwarp attach beta/block && ironwarp detach beta/block")
 	})
 	t.Run("users of a group attach", func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestLinkOutlivesStrongSwansUnit(t *testing.T) {
 	try := func(m *Machine, verb string) {
 		t.Helper()
 		m.Must(t, "systemctl "+verb+" strongswan")
-		// With new SAs from nothing, and not with those that still lived.
+		// With new SAs, and not with those that still existed.
 		alpha.Run(t.Context(), "ironwarp sa delete --ike beta")
 		alpha.Eventually(t, "ironwarp ping --count 1 beta")
 	}
