@@ -19,14 +19,14 @@ import (
 )
 
 // eve is a server whose disk the daemon attaches. It is the daemon itself, behind a
-// wire that alters what the server says.
+// relay that alters its answers.
 var eve = netip.MustParseAddr("127.0.0.68")
 
 // attachTime bounds an attempt to attach a disk.
 const attachTime = 2 * time.Second
 
-// altering is that wire.
-type altering struct {
+// alteringRelay is that relay.
+type alteringRelay struct {
 	ln net.Listener
 	wg sync.WaitGroup
 
@@ -37,13 +37,13 @@ type altering struct {
 	conns   []net.Conn
 }
 
-func newAltering(f *testing.F, v *target) *altering {
+func newAlteringRelay(f *testing.F, v *target) *alteringRelay {
 	f.Helper()
 	ln, err := net.Listen("tcp", netip.AddrPortFrom(eve, 0).String())
 	if err != nil {
 		f.Fatal(err)
 	}
-	w := &altering{ln: ln, s: &script{}}
+	w := &alteringRelay{ln: ln, s: &script{}}
 	w.wg.Go(func() {
 		for {
 			near, err := ln.Accept()
@@ -77,8 +77,8 @@ func newAltering(f *testing.F, v *target) *altering {
 	return w
 }
 
-// answers carries what the server says, altered as the script wants it.
-func (w *altering) answers(near, far net.Conn) {
+// answers relays the server's answers, altered by the script.
+func (w *alteringRelay) answers(near, far net.Conn) {
 	fr, err := raw.ReadReply(far)
 	if err != nil && !errors.Is(err, raw.ErrRefused) {
 		return
@@ -112,14 +112,14 @@ func (w *altering) answers(near, far net.Conn) {
 	}
 }
 
-func (w *altering) alter(b []byte) []byte {
+func (w *alteringRelay) alter(b []byte) []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.s.alter(b)
 }
 
 // cut ends all connections.
-func (w *altering) cut() {
+func (w *alteringRelay) cut() {
 	w.connsMu.Lock()
 	defer w.connsMu.Unlock()
 	for _, c := range w.conns {
@@ -129,7 +129,7 @@ func (w *altering) cut() {
 }
 
 // use attaches the disk, reads from it and detaches it. Each may fail.
-func (w *altering) use(v *target, s *script) {
+func (w *alteringRelay) use(v *target, s *script) {
 	w.mu.Lock()
 	w.s = s
 	w.mu.Unlock()
@@ -166,10 +166,10 @@ func readNBD(socket string) {
 	}
 }
 
-// FuzzAttached has a daemon attach the disk of a server whose answers are altered.
+// FuzzAttached lets a daemon attach the disk of a server whose answers are altered.
 func FuzzAttached(f *testing.F) {
 	v := newTarget(f)
-	w := newAltering(f, v)
+	w := newAlteringRelay(f, v)
 	port := w.ln.Addr().(*net.TCPAddr).Port
 	v.write(f, "peers.d/eve.yaml", fmt.Sprintf("name: eve\naddress: %s\nlocal_address: %s\nport: %d\nprotection: loopback\nconnections: 1\n", eve, home, port))
 	if _, err := v.api.Reload(context.Background()); err != nil {

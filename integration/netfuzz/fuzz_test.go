@@ -10,7 +10,7 @@ import (
 )
 
 // crashFile in the environment names a file that a panic is written to: go test -fuzz
-// shows nothing of how a worker ended.
+// does not show how a worker ended.
 const crashFile = "IRONWARP_FUZZ_CRASH"
 
 func TestMain(m *testing.M) {
@@ -69,7 +69,7 @@ func FuzzSCTP(f *testing.F) {
 	})
 }
 
-// Steps of the seeds; see stream.step. Each has all the bytes that it takes.
+// Steps of the seeds; see stream.step. Each has all the bytes that it needs.
 func seeds() (all [][]byte) {
 	const ping, session = 0x40, 0x41
 	pad := []byte{0}

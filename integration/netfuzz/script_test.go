@@ -12,7 +12,7 @@ import (
 // script is the rest of the fuzzer's input. At its end it gives zeros.
 type script struct {
 	in     []byte
-	waited int // times that an answer was waited for in vain
+	waited int // number of waits in which no answer came
 }
 
 func (s *script) byte() (b byte) {
@@ -38,7 +38,7 @@ func (s *script) small() uint32 {
 	return 0
 }
 
-// alter damages some of b where the script wants it.
+// alter damages some of b if the script says so.
 func (s *script) alter(b []byte) []byte {
 	n := int(s.byte())
 	if n < 0xc0 || len(b) == 0 {
@@ -58,15 +58,15 @@ func (s *script) alter(b []byte) []byte {
 	return b
 }
 
-// line is what an attacker's stream goes over, once its start-up is done.
+// line carries an attacker's stream after its start-up.
 type line interface {
-	// say sends a DDP segment, altered as the script wants it.
-	say(seg []byte, s *script)
-	// raw does what is below segments: bytes, packets, chunks.
+	// sendSegment sends a DDP segment, altered by the script.
+	sendSegment(seg []byte, s *script)
+	// raw does something below segments: bytes, packets, chunks.
 	raw(s *script)
-	// hear returns the next segment that the target has sent, if there is one or, if
-	// wait, after a while; false if there is none.
-	hear(wait bool) (seg []byte, ok bool)
+	// receive returns the next segment that the target has sent; with wait it waits for
+	// one for a while. false if there is none.
+	receive(wait bool) (seg []byte, ok bool)
 	// stall stops reading, or goes on.
 	stall(on bool)
 	// end ends the attacker's direction, or all.
@@ -82,19 +82,19 @@ type stream struct {
 	regions []raw.Region // of the ping service, or the chunks of a session
 	offBits int          // of the offset in the immediate of a request
 	next    int          // chunk
-	msg     []byte       // of a Send of the target that comes in pieces
+	msg     []byte       // of a Send of the target that comes in segments
 	msgs    [][]byte
-	answers int // that came to requests
+	answers int // to requests
 }
 
 const (
 	maxSteps = 200
-	// maxWaits for answers that do not come. An input that takes 10 s is a hang for
-	// go test.
+	// maxWaits is how often to wait for answers that do not come. go test takes an input
+	// of 10 s for a hang.
 	maxWaits = 5
 )
 
-// play carries the script out. more opens another stream.
+// play carries out the script. more opens another stream.
 func play(f *stream, more func() *stream) {
 	streams := []*stream{f}
 	for n := 0; len(f.s.in) > 0 && n < maxSteps; n++ {
@@ -138,7 +138,7 @@ func (f *stream) step(op, how byte) {
 		seg := f.untagged(rdmap.OpSend, rdmap.QNSend)
 		seg.Payload = append([]byte{"ESA"[how%3]}, make([]byte, int(s.byte())*4)...)
 		f.segment(seg)
-	case 2, 14: // a Write, or what is no answer to a Read
+	case 2, 14: // a Write, or a false answer to a Read
 		r := f.region()
 		seg := iwarptest.Segment{Tagged: true, Last: how&1 == 0, Op: rdmap.OpWrite, STag: r.STag + s.small(), TO: r.TO + f.offset(r), Payload: s.bytes(int(s.byte()))}
 		if op == 14 {
@@ -177,7 +177,7 @@ func (f *stream) step(op, how byte) {
 		f.request(how)
 	case 10:
 		f.info(how)
-	case 11: // gives the target a turn, or waits for what it says
+	case 11: // gives the target time, or waits for its answer
 		if how&1 == 0 {
 			runtime.Gosched()
 		} else {
@@ -188,7 +188,7 @@ func (f *stream) step(op, how byte) {
 	case 13:
 		f.stall(how&1 == 0)
 	case 15: // a segment that is only bytes
-		f.say(s.bytes(int(s.byte())), s)
+		f.sendSegment(s.bytes(int(s.byte())), s)
 	}
 }
 
@@ -198,7 +198,7 @@ func (f *stream) untagged(op rdmap.Opcode, qn uint32) iwarptest.Segment {
 	return iwarptest.Segment{Last: true, Op: op, QN: qn, MSN: f.msn[qn] + f.s.small()}
 }
 
-func (f *stream) segment(seg iwarptest.Segment) { f.say(f.s.alter(seg.Append(nil)), f.s) }
+func (f *stream) segment(seg iwarptest.Segment) { f.sendSegment(f.s.alter(seg.Append(nil)), f.s) }
 
 func (f *stream) immediate(v uint64) {
 	seg := f.untagged(rdmap.OpImmediate, rdmap.QNSend)
@@ -206,7 +206,7 @@ func (f *stream) immediate(v uint64) {
 	f.segment(seg)
 }
 
-// region is one that the attacker knows of, or has heard of.
+// region is one that the attacker knows, or has learnt of.
 func (f *stream) region() raw.Region {
 	if b := int(f.s.byte()); b < 0xf0 && len(f.regions) > 0 {
 		return f.regions[b%len(f.regions)]
@@ -226,11 +226,11 @@ func (f *stream) offset(r raw.Region) uint64 {
 	}
 }
 
-// learn takes what the target has sent: STags that are new, and messages.
+// learn takes new STags and messages from what the target has sent.
 func (f *stream) learn(wait bool) bool {
 	heard := false
 	for {
-		raw, ok := f.hear(wait && !heard && f.s.waited < maxWaits)
+		raw, ok := f.receive(wait && !heard && f.s.waited < maxWaits)
 		if !ok {
 			if wait && !heard {
 				f.s.waited++

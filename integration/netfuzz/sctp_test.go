@@ -14,8 +14,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
-// attackers is an SCTP association of the attacker, of which the script makes every
-// message and can falsify and invent packets.
+// attackers is an SCTP association of the attacker, whose messages the script makes; it
+// can also falsify and invent packets.
 type attackers struct {
 	v     *target
 	s     *script
@@ -32,11 +32,11 @@ type sctpLine struct {
 	a      *attackers
 	stream uint16
 	ssn    uint16
-	held   []byte // a message that another overtakes
+	held   []byte // a message to be sent after the next
 	heard  chan assoc.Message
 }
 
-// openSCTP sets an association up, nil if the target does not go along.
+// openSCTP sets up an association, nil if the target refuses.
 func openSCTP(v *target, s *script) *attackers {
 	a := &attackers{v: v, s: s}
 	var err error
@@ -151,18 +151,18 @@ func (l *sctpLine) send(ppid uint32, b []byte) {
 	if len(b) == 0 || len(b) > l.a.assoc.MaxMessage() {
 		return
 	}
-	// If it fails the association is over, which the target has to survive as well.
+	// If it fails the association has ended, which the target has to survive as well.
 	_ = l.a.assoc.SendNow(assoc.Outgoing{Stream: l.stream, PPID: ppid, Bufs: [][]byte{b}})
 }
 
-func (l *sctpLine) say(seg []byte, s *script) {
+func (l *sctpLine) sendSegment(seg []byte, s *script) {
 	how := s.byte()
 	ssn := l.ssn
 	l.ssn++
 	ppid := uint32(sctpadapt.PPIDSegment)
 	switch {
 	case how < 0xc0:
-	case how < 0xd0: // the next one overtakes it
+	case how < 0xd0: // to be sent after the next one
 		if l.held == nil {
 			l.held = append(be.AppendUint16(nil, ssn), seg...)
 			return
@@ -202,7 +202,7 @@ func (l *sctpLine) raw(s *script) {
 	}
 }
 
-func (l *sctpLine) hear(wait bool) ([]byte, bool) {
+func (l *sctpLine) receive(wait bool) ([]byte, bool) {
 	var late <-chan time.Time
 	if wait {
 		t := time.NewTimer(answerTime)
@@ -245,8 +245,8 @@ func (l *sctpLine) end(how byte) {
 
 func (l *sctpLine) close() {}
 
-// relay stands between the attacker's endpoint and the target, and knows what it
-// takes for packets of the association.
+// relay stands between the attacker's endpoint and the target, and knows enough to make
+// packets of the association.
 type relay struct {
 	near, far *net.UDPConn // towards the attacker, the target
 	wg        sync.WaitGroup
@@ -305,7 +305,7 @@ func newRelay(udp uint16) (*relay, error) {
 
 func (r *relay) addr() netip.AddrPort { return r.near.LocalAddr().(*net.UDPAddr).AddrPort() }
 
-// close takes on what has come, makes sure that the association is over, and ends.
+// close relays what has come, makes sure that the association has ended, and ends.
 func (r *relay) close() {
 	r.falsify(&script{}, 0)
 	c, err := net.DialUDP("udp", nil, r.near.LocalAddr().(*net.UDPAddr))
@@ -322,7 +322,7 @@ func (r *relay) close() {
 	r.wg.Wait()
 }
 
-// last is the end of what comes to a relay. It is no packet of SCTP.
+// last marks the end of a relay's packets. It is not a packet of SCTP.
 var last = []byte("end")
 
 // falsify changes a packet of the attacker: the one after n others.
@@ -332,7 +332,7 @@ func (r *relay) falsify(s *script, n int) {
 	r.wait, r.patch = n, s.bytes(3*int(s.byte()&3))
 }
 
-// pass takes a packet on.
+// pass relays a packet.
 func (r *relay) pass(p []byte) {
 	r.mu.Lock()
 	if len(p) >= 12 {
@@ -366,7 +366,7 @@ func (r *relay) pass(p []byte) {
 	}
 }
 
-// invent sends a packet of the association that its endpoint knows nothing of.
+// invent sends a packet in the association's name without its endpoint.
 func (r *relay) invent(s *script) {
 	r.mu.Lock()
 	p := bytes.Clone(r.last[:])

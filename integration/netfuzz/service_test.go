@@ -15,7 +15,7 @@ var (
 	le = binary.LittleEndian
 )
 
-// Private data that a stream is asked for with.
+// The private data of requests for streams.
 
 func pingRequest(s *script) []byte { return raw.PingRequest(s.byte()&1 != 0) }
 
@@ -41,7 +41,7 @@ func (f *stream) readOffer(private []byte) {
 	}
 }
 
-// info asks for the chunks of a session, and hears where they are.
+// info asks for the chunks of a session, and learns where they are.
 func (f *stream) info(how byte) {
 	b := raw.InfoRequest("fuzz")
 	seg := f.untagged(rdmap.OpSend, rdmap.QNSend)
@@ -61,7 +61,7 @@ func (f *stream) info(how byte) {
 	f.msgs = nil
 }
 
-// answered takes the immediate of a response, which has the chunk's new STag.
+// answered takes the chunk's new STag from the immediate of a response.
 func (f *stream) answered(b []byte) {
 	if len(b) < 8 {
 		return
@@ -130,7 +130,7 @@ func (f *stream) request(how byte) {
 	}
 }
 
-// write puts a request into a chunk and says so.
+// write writes a request into a chunk and announces it.
 func (f *stream) write(id int, data, hdr []byte, read, wrong bool) {
 	msg := le.AppendUint16([]byte{2, 0}, uint16(len(hdr)))
 	if read {
@@ -154,7 +154,7 @@ func (f *stream) write(id int, data, hdr []byte, read, wrong bool) {
 	for first := true; first || len(b) > 0; first = false {
 		n := min(len(b), 1024)
 		seg := iwarptest.Segment{Tagged: true, Last: n == len(b), Op: rdmap.OpWrite, STag: c.STag, TO: c.TO + uint64(at), Payload: b[:n]}
-		f.say(seg.Append(nil), f.s)
+		f.sendSegment(seg.Append(nil), f.s)
 		at, b = at+n, b[n:]
 	}
 	f.immediate(uint64(uint32(id)<<f.offBits | uint32(off)&(1<<f.offBits-1)))

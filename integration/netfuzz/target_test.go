@@ -38,15 +38,15 @@ var (
 const (
 	patience = 8 * time.Second // go test gives up an input after 10
 	diskSize = 1 << 20
-	// newcomerEvery runs another stream is opened by the peer that behaves, and
+	// newcomerEvery: after so many runs the well-behaved peer opens another stream, and
 	// memory and goroutines are counted.
 	newcomerEvery = 256
-	// A daemon between two attacks has no more than this.
+	// The most that a daemon has between two attacks.
 	maxHeap       = 512 << 20
 	maxGoroutines = 300
 )
 
-// target is a daemon, and a peer whose disk has to work whatever the others do.
+// target is a daemon, and a peer whose disk has to work whatever the attackers do.
 type target struct {
 	dir  string
 	port uint16 // of TCP and SCTP
@@ -61,8 +61,8 @@ type target struct {
 	runs   int
 }
 
-// newTarget starts a daemon that stays for all inputs of f. Further lines of its
-// main file may be given.
+// newTarget starts a daemon for all inputs of f, with these further lines in its main
+// file.
 func newTarget(f *testing.F) *target {
 	f.Helper()
 	dir, err := os.MkdirTemp("", "iw") // a Unix socket's name is short
@@ -95,12 +95,12 @@ func newTarget(f *testing.F) *target {
 	})
 	v.api = api.NewClient(filepath.Join(dir, "run", "ironwarp.sock"))
 	f.Cleanup(v.api.Close)
-	v.befriend(f)
+	v.openDisk(f)
 	return v
 }
 
-// befriend opens alice's disk.
-func (v *target) befriend(f *testing.F) {
+// openDisk opens alice's disk.
+func (v *target) openDisk(f *testing.F) {
 	f.Helper()
 	var err error
 	if v.dev, err = verbs.Open(verbs.Config{}); err != nil {
@@ -138,14 +138,14 @@ func (v *target) write(f *testing.F, name, text string) {
 	}
 }
 
-// content is what stands on a disk at first.
+// content is a disk's content at the start.
 func content(name string) []byte {
 	line := bytes.Repeat([]byte(name+" "), 512/len(name+" ")+1)[:512]
 	return bytes.Repeat(line, diskSize/512)
 }
 
-// survived checks after an attack that the attackers' streams are over, that the
-// other peer's disk works and what nobody may write to was not written to.
+// survived checks after an attack that the attackers' streams have ended, that the
+// other peer's disk works, and that what nobody may write to was not written to.
 func (v *target) survived(t *testing.T) {
 	t.Helper()
 	v.runs++

@@ -13,7 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/mpa"
 )
 
-// tcpLine is an attacker's TCP connection, of which the script makes every byte.
+// tcpLine is an attacker's TCP connection, all bytes of which the script makes.
 type tcpLine struct {
 	conn    *net.TCPConn
 	segs    chan []byte
@@ -26,8 +26,8 @@ type tcpLine struct {
 // answerTime is how long an attacker waits for an answer.
 const answerTime = 200 * time.Millisecond
 
-// openTCP connects to v and carries out MPA's start-up as the script wants it. It
-// returns nil if the target does not go along.
+// openTCP connects to v and carries out MPA's start-up by the script. It returns nil if
+// the target refuses.
 func openTCP(v *target, s *script) *stream {
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(mallory, 0)), Timeout: patience}
 	c, err := d.Dial("tcp", netip.AddrPortFrom(home, v.port).String())
@@ -87,7 +87,7 @@ func (l *tcpLine) reply() (mpa.Frame, bool) {
 	return fr, err == nil
 }
 
-// read takes the target's FPDUs apart.
+// read parses the target's FPDUs.
 func (l *tcpLine) read() {
 	defer close(l.gone)
 	var in []byte
@@ -105,7 +105,7 @@ func (l *tcpLine) read() {
 			}
 			select {
 			case l.segs <- bytes.Clone(seg):
-			default: // nobody looks at more
+			default: // more is not looked at
 			}
 			in = rest
 		}
@@ -115,7 +115,7 @@ func (l *tcpLine) read() {
 	}
 }
 
-func (l *tcpLine) say(seg []byte, s *script) {
+func (l *tcpLine) sendSegment(seg []byte, s *script) {
 	how := s.byte()
 	length := len(seg)
 	if how >= 0xf8 {
@@ -137,7 +137,7 @@ func (l *tcpLine) say(seg []byte, s *script) {
 
 func (l *tcpLine) raw(s *script) { l.conn.Write(s.bytes(int(s.byte()))) }
 
-func (l *tcpLine) hear(wait bool) ([]byte, bool) {
+func (l *tcpLine) receive(wait bool) ([]byte, bool) {
 	if !wait {
 		select {
 		case seg := <-l.segs:

@@ -18,7 +18,7 @@ import (
 )
 
 // vmVar names the directory with the virtual machine; make interop sets it. In the
-// virtual machine installedVar names what make install has left.
+// virtual machine installedVar names what make install has installed.
 const (
 	vmVar        = "IRONWARP_VM_CACHE"
 	installedVar = "IRONWARP_INSTALLED"
@@ -34,14 +34,14 @@ export TMPDIR=/run/tmp %s=%s %s=%s
 exec %s -test.v -test.run '^TestMountedDisk$'
 `
 
-// installs finds the packages that README has installed.
+// installs finds the packages that README installs.
 var installs = regexp.MustCompile(`apt-get install -y ([a-z0-9 -]+)`)
 
-// TestMountedDisk follows README's two hosts in a virtual machine, whose kernel has
-// ESP and nbd, to a file system on a disk of the other host's: systemd, strongSwan
-// and IronWarp start as their packages' units. There is no network in there, so that
-// README's packages are in the machines already; and as emulated processors take
-// long to build the program, it is installed out here.
+// TestMountedDisk follows README's two hosts in a virtual machine, whose kernel has ESP
+// and nbd, to a file system on a disk of the other host's: systemd, strongSwan and
+// IronWarp start as their packages' units. There is no network inside, so README's
+// packages are in the machines from the start; and as emulated processors take long to
+// build the program, it is built outside.
 func TestMountedDisk(t *testing.T) {
 	if root := os.Getenv(rootVar); root != "" {
 		mounted(t, machine.StartIn(t, lab.Start(t, lab.Config{NoCharon: true}), root))
@@ -134,7 +134,7 @@ func mounted(t *testing.T, all []*machine.Machine) {
 			}
 		}
 	}
-	// nbd-client talks to the kernel's nbd in the network of all.
+	// nbd-client talks to the kernel's nbd in the initial network namespace.
 	script := `cd /mnt
 dd if=/dev/urandom of=after bs=1M count=2 status=none
 sha256sum after >>/root/sums
@@ -165,7 +165,7 @@ ironwarp detach beta/docs`
 	}
 }
 
-// unbuilt has what was built out here installed in place of a clone's.
+// unbuilt installs what was built outside instead of building the clone.
 func unbuilt(t *testing.T, commands []string) []string {
 	commands = slices.Clone(commands)
 	for i, c := range commands {

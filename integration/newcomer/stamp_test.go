@@ -24,12 +24,12 @@ const (
 	modeChanged = "changed"
 )
 
-// stampFile is committed: the tests that have passed, and the digest of their
-// inputs then.
+// stampFile is committed: the tests that have passed, and the digest of their inputs at
+// that time.
 const stampFile = "passed.json"
 
-// A change of inputs makes a test run anew in CI: of README's commands, of common and
-// of the test's own. The program itself is not among them: other tests are for that.
+// A change of its inputs makes a test run again in CI: README's commands, common and
+// the test's own files. The program itself is not one: other tests cover it.
 var (
 	common = []string{"Makefile", "integration/newcomer/newcomer_test.go", "integration/newcomer/readme.go", "integration/machine/boot.sh", "integration/machine/root.go"}
 	inputs = map[string][]string{
@@ -39,7 +39,7 @@ var (
 	}
 )
 
-// git runs git in this repository, whosever it is.
+// git runs git in this repository, whoever owns it.
 func git(t *testing.T, args ...string) (string, error) {
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "git", append([]string{"-c", "safe.directory=*", "-C", top}, args...)...)
 	out, err := cmd.CombinedOutput()
@@ -49,7 +49,7 @@ func git(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// sections of README have the commands of tests.
+// sections are those of README that have the tests' commands.
 var sections = map[string]string{"TestDemo": "See it work", "TestTwoHosts": "Two hosts by hand"}
 
 // inputsOf are the paths of the inputs of a test.
@@ -63,7 +63,7 @@ func digest(t *testing.T, test string) (string, error) {
 	return hex.EncodeToString(sum[:16]), err
 }
 
-// stamp skips a test that is not to be run, and notes it down when it has passed.
+// stamp skips a test that is not to be run, and records one that has passed.
 func stamp(t *testing.T) {
 	t.Helper()
 	mode := os.Getenv(modeVar)
@@ -107,7 +107,7 @@ func passed(t *testing.T) map[string]string {
 	return all
 }
 
-// A path that is not there would never change.
+// A path that does not exist would never change.
 func TestInputsOfEachTestAreThere(t *testing.T) {
 	if _, err := git(t, "rev-parse", "HEAD"); err != nil {
 		t.Skip(err)

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// Load is what fio does to an attached disk: it writes the first Size bytes at
-// random, 64 KiB at a time and eight at once, reads all of it back and compares,
-// pass after pass. Each sector is the lab's canary behind a header that has its
-// place and its pass, so that a stray or an old one is found.
+// Load is what fio does to an attached disk: it writes the first Size bytes at random,
+// 64 KiB at a time and eight at once, reads all of it back and compares, pass after
+// pass. Each sector is a header with its place and pass, followed by the lab's canary,
+// so that a misplaced or old one is found.
 type Load struct {
 	URI     string
 	Size    int64
@@ -32,8 +32,8 @@ type Load struct {
 type Done struct {
 	Passes        int
 	Written, Read int64 // bytes; all that was read was compared
-	// Ends has a list for each pass: when its I/Os ended and how long they took.
-	// Between passes no I/O is wanted.
+	// Ends has a list for each pass: when its I/Os ended and how long they took. There is
+	// no I/O between passes.
 	Ends [][]End
 }
 
@@ -43,7 +43,7 @@ type End struct {
 	Took time.Duration
 }
 
-// Run runs passes until stop is closed; the pass that runs then is finished. It fails
+// Run runs passes until stop is closed, and finishes the one that runs then. It fails
 // with ctx's error or after Timeout, and where fio fails.
 func (l Load) Run(ctx context.Context, n *Node, stop <-chan struct{}) (done Done, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
@@ -115,7 +115,7 @@ func (d *Done) add(report []byte) error {
 		}
 	}
 	if i := bytes.IndexByte(report, '{'); i > 0 {
-		report = report[i:] // warnings stand before the report
+		report = report[i:] // warnings precede the report
 	}
 	if err := json.Unmarshal(report, &r); err != nil || len(r.Jobs) != 1 {
 		return fmt.Errorf("its report is not understood: %v", err)
@@ -153,16 +153,16 @@ func readEnds(path string) (ends []End, err error) {
 	return ends, s.Err()
 }
 
-// Stall is a time in which I/O was wanted and none ended.
+// Stall is a time in which I/O was under way and none ended.
 type Stall struct {
 	Mark int // which of the marks it follows
 	From time.Time
 	For  time.Duration
 }
 
-// Stalls returns for each moment of marks (in order) the longest stall that began
-// after it and before the next. One in which a pass began is left out, as nothing
-// was wanted for a part of it; so is a moment after the last I/O.
+// Stalls returns for each moment of marks (in order) the longest stall that began after
+// it and before the next. One in which a pass began is left out, as there was no I/O
+// for a part of it; so is a moment after the last I/O.
 func (d *Done) Stalls(marks []time.Time) []Stall {
 	longest := make([]Stall, len(marks))
 	seen := make([]bool, len(marks))
@@ -181,7 +181,7 @@ func (d *Done) Stalls(marks []time.Time) []Stall {
 				continue
 			}
 			if marks[owner].After(from) {
-				from = marks[owner] // what came before the mark was not its doing
+				from = marks[owner] // the mark did not cause what came before it
 			}
 			seen[owner] = true
 			if gap := to.Sub(from); gap > longest[owner].For {

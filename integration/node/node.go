@@ -41,7 +41,7 @@ func New(h *lab.Host, binary string) *Node {
 		client: api.NewClient(filepath.Join(h.RunDir(), strings.TrimPrefix(config.DefaultSocket, "/run/")))}
 }
 
-// Client talks to the daemon without a process in between.
+// Client talks to the daemon directly, without the command line.
 func (n *Node) Client() *api.Client { return n.client }
 
 // Start starts the daemon with a main file that leaves all settings but the state
@@ -62,7 +62,7 @@ func (n *Node) Start(ctx context.Context) error {
 	defer log.Close()
 	cmd := n.Command(context.Background(), n.binary, "daemon", "--config", n.Config)
 	cmd.Stdout, cmd.Stderr = log, log
-	// Ctrl-C is for the owner, who ends the daemons in order.
+	// Ctrl-C is for the owner, which ends the daemons in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the daemon of %s: %w", n.Name(), err)
@@ -122,7 +122,7 @@ func (n *Node) Kill() {
 }
 
 // Ironwarp runs the command line on the host and returns its output. It fails where the
-// exit status is not 0, with what the command has said.
+// exit status is not 0; the error has the output.
 func (n *Node) Ironwarp(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, cliTimeout)
 	defer cancel()
@@ -136,8 +136,8 @@ func (n *Node) Ironwarp(ctx context.Context, stdin io.Reader, args ...string) ([
 	return stdout.Bytes(), nil
 }
 
-// Query runs a command of the CLI with --json and reads what it prints. It fails as
-// Ironwarp does, and where the output is no JSON of that shape.
+// Query runs a command of the CLI with --json and decodes its output. It fails as
+// Ironwarp does, and where the output is not such JSON.
 func (n *Node) Query(ctx context.Context, into any, args ...string) error {
 	out, err := n.Ironwarp(ctx, nil, append([]string{"--json"}, args...)...)
 	if err != nil {
@@ -162,15 +162,15 @@ func (n *Node) LogTail(max int) string {
 }
 
 // Join declares a and b to each other, with the same options of `peer add` on both, and
-// waits for their first SA. The secret is generated on a and travels as a person would
-// carry it: from the file there to standard input on b. It fails as Ironwarp does, and
-// with ctx's error.
+// waits for their first SA. The secret is generated on a and carried as a person would:
+// from the file there to standard input on b. It fails as Ironwarp does, and with ctx's
+// error.
 func Join(ctx context.Context, a, b *Node, options ...string) error {
 	return JoinWith(ctx, a, b, func(_, _ *Node) []string { return options })
 }
 
-// JoinWith is Join with options that options gives for a node and its peer. It fails as
-// Join does.
+// JoinWith is Join with the options that options returns for a node and its peer. It
+// fails as Join does.
 func JoinWith(ctx context.Context, a, b *Node, options func(n, peer *Node) []string) error {
 	add := func(n, peer *Node, stdin io.Reader, secret ...string) error {
 		args := append([]string{"peer", "add"}, secret...)
@@ -219,8 +219,8 @@ func (n *Node) DiskIO(ctx context.Context, export string) (api.IO, error) {
 	return api.IO{}, fmt.Errorf("%s is not attached to %s any more", export, n.Name())
 }
 
-// Build makes the program ironwarp in dir and returns its path. It fails with what the
-// compiler says.
+// Build makes the program ironwarp in dir and returns its path. It fails with the
+// compiler's output.
 func Build(ctx context.Context, dir string) (string, error) {
 	binary := filepath.Join(dir, "ironwarp")
 	out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", binary, "github.com/ironwarp/ironwarp/cmd/ironwarp").CombinedOutput()
@@ -230,7 +230,7 @@ func Build(ctx context.Context, dir string) (string, error) {
 	return binary, nil
 }
 
-// Until asks again and again, with short pauses, until ok or an error.
+// Until calls f again and again, with short pauses, until ok or an error.
 func Until(ctx context.Context, ask func() (ok bool, err error)) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// binaryVar names a program that is built already. Virtual machines have it, in
-// which building takes long.
+// binaryVar names a program that is already built: virtual machines have it, in which
+// building takes long.
 const binaryVar = "IRONWARP_BINARY"
 
 // Program is `ironwarp`, built when a test first needs it, for all tests of a

@@ -24,8 +24,8 @@ func (n *Node) Streams(ctx context.Context, peer string) ([]api.Stream, error) {
 	return list, nil
 }
 
-// SameStreams says whether two looks, some time apart, saw the same streams: the
-// same ids, each older by that time.
+// SameStreams compares two looks, some time apart: the same streams have the same ids
+// and are each older by that time.
 func SameStreams(before, after []api.Stream, apart time.Duration) (same bool, text string) {
 	ids := func(list []api.Stream) (ids []string) {
 		for _, x := range list {
@@ -37,8 +37,8 @@ func SameStreams(before, after []api.Stream, apart time.Duration) (same bool, te
 		return false, fmt.Sprintf("ids %v before, %v after", ids(before), ids(after))
 	}
 	for i := range before {
-		// The ages are taken within the daemon and the time between them here: two
-		// seconds are more than the calls take.
+		// The daemon measures the ages, and this process the time between them: two seconds
+		// are more than the calls take.
 		if grown := after[i].AgeSeconds - before[i].AgeSeconds; grown < apart.Seconds()-2 || grown < 0 {
 			return false, fmt.Sprintf("%s was %.0f s old, and after %.0f s it is %.0f s old", before[i].ID, before[i].AgeSeconds, apart.Seconds(), after[i].AgeSeconds)
 		}

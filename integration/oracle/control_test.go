@@ -7,8 +7,8 @@ import (
 	"github.com/ironwarp/ironwarp/mpa"
 )
 
-// The oracle can fail: the same check finds each of these in a capture that is
-// otherwise good.
+// The control: the same check finds each of these faults in a capture that is otherwise
+// good.
 func TestSpoiltCapturesAreFlagged(t *testing.T) {
 	requireTshark(t)
 	tp, ends := recorded(t, mpa.Config{}, mpa.Config{}, 0)
@@ -59,7 +59,7 @@ func TestSpoiltCapturesAreFlagged(t *testing.T) {
 	}
 }
 
-// replaced exchanges the last line that begins with a word.
+// replaced replaces the last line that begins with a word.
 func replaced(lines []string, word, by string) []string {
 	for i := len(lines) - 1; i >= 0; i-- {
 		if len(lines[i]) > len(word) && lines[i][:len(word)] == word {
@@ -70,7 +70,7 @@ func replaced(lines []string, word, by string) []string {
 	return lines
 }
 
-// replay is the record with another stream of the same length from one end.
+// replay is the record with one end's stream replaced by another of the same length.
 func (tp *tape) replay(from int, stream []byte) *tape {
 	out := &tape{}
 	for _, c := range tp.chunks {

@@ -9,24 +9,23 @@ import (
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
-// heard is what tshark understood of one connection.
-type heard struct {
+// decoded is what tshark understood of one connection.
+type decoded struct {
 	startup [2]fpdu
 	lines   [2][]string // messages, in the words of end.meant
 	payload [2][][]byte // of each message, as far as tshark shows it
-	odd     []string    // what no message of ours is like
+	odd     []string    // what none of our messages looks like
 	fpdus   int
 	goodCRC int
 	badCRC  int
 	markers [2]int
 }
 
-// unknownOpcode has the operations that tshark 4.0 has no name for: it decodes the
-// DDP header of Immediate Data (RFC 7306 section 6) and not the data. Atomics it
-// knows.
+// unknownOpcode has the operations that tshark 4.0 has no name for: it decodes the DDP
+// header of Immediate Data (RFC 7306 section 6) and not the data. It knows Atomics.
 var unknownOpcode = map[rdmap.Opcode]string{rdmap.OpImmediate: "Unknown", rdmap.OpImmediateSE: "Unknown"}
 
-// number reads a number of tshark's, decimal or hexadecimal.
+// number parses one of tshark's numbers, decimal or hexadecimal.
 func (f *fpdu) number(name string) uint64 {
 	v, err := strconv.ParseUint(f.fields[name], 0, 64)
 	if err != nil {
@@ -35,7 +34,7 @@ func (f *fpdu) number(name string) uint64 {
 	return v
 }
 
-// payloadLen is what the length of the ULPDU leaves behind the DDP header.
+// payloadLen is the length of the ULPDU without the DDP header.
 func (f *fpdu) payloadLen() int {
 	header := ddp.UntaggedHeaderLen
 	if f.number("iwarp_ddp.tagged_flag") == 1 {
@@ -46,11 +45,11 @@ func (f *fpdu) payloadLen() int {
 
 func (f *fpdu) stag(name string) string { return fmt.Sprintf("%#08x", uint32(f.number(name))) }
 
-// understand puts tshark's FPDUs of the connection with that client's port
-// together to messages.
-func understand(frames []fpdu, port int) *heard {
-	h := &heard{}
-	var asked [2]map[uint64]int // identifiers that an end made up, in order
+// understand assembles tshark's FPDUs of the connection with that client's port into
+// messages.
+func understand(frames []fpdu, port int) *decoded {
+	h := &decoded{}
+	var asked [2]map[uint64]int // identifiers that an end chose, in order
 	for i := range asked {
 		asked[i] = map[uint64]int{}
 	}
@@ -124,8 +123,8 @@ func (m *message) skips(f *fpdu) bool {
 	return f.number("iwarp_ddp.msn") != m.first.number("iwarp_ddp.msn") || f.number("iwarp_ddp.mo") != uint64(m.n)
 }
 
-// line describes the message. mine numbers what its sender asked for, theirs
-// what it answers.
+// line describes the message. mine numbers its sender's requests, theirs those that it
+// answers.
 func (m *message) line(mine, theirs map[uint64]int) string {
 	f := m.first
 	ask := func(field string) string {

@@ -13,17 +13,17 @@ import (
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
-// take is one connection in a capture, and what it should hold.
+// take is one connection in a capture, and its expected content.
 type take struct {
 	name    string
 	port    int
 	ends    [2]*end
 	crc     bool
-	markers [2]bool // in what an end sends
-	deaf    [2]bool // ends whose messages are left out
+	markers [2]bool // in an end's stream
+	silent  [2]bool // ends whose messages are left out
 }
 
-// complaints is what is wrong with a take, by tshark's finding.
+// complaints lists what is wrong with a take by tshark's findings.
 func (k *take) complaints(found finding) (all []string) {
 	complain := func(format string, args ...any) {
 		all = append(all, k.name+": "+fmt.Sprintf(format, args...))
@@ -43,14 +43,14 @@ func (k *take) complaints(found finding) (all []string) {
 		if s := h.startup[from].fields; s["iwarp_mpa.rej_flag"] != "0" {
 			complain("%s: start-up frame %v", endNames[from], s)
 		}
-		if k.deaf[from] {
+		if k.silent[from] {
 			continue
 		}
 		if k.markers[from] != (h.markers[from] > 0) {
 			complain("%s: %d markers", endNames[from], h.markers[from])
 		}
 		meant, found := e.meant, h.lines[from]
-		if k.deaf[1-from] {
+		if k.silent[1-from] {
 			meant, found = unasked(meant), unasked(found)
 		}
 		if s := firstDifference(meant, found); s != "" {
@@ -58,8 +58,8 @@ func (k *take) complaints(found finding) (all []string) {
 			continue
 		}
 		if k.markers[from] {
-			// tshark's way of taking markers out leaves the second one of an FPDU
-			// in the payload: it copies 512 bytes where 508 lie between two.
+			// When tshark removes markers, the second one of an FPDU remains in the payload: it
+			// copies 512 bytes where 508 lie between two.
 			continue
 		}
 		for _, line := range h.wrong(from, e) {
@@ -69,8 +69,8 @@ func (k *take) complaints(found finding) (all []string) {
 	return all
 }
 
-// wrong are the messages of an end whose payload is not what it sends from.
-func (h *heard) wrong(from int, e *end) (lines []string) {
+// wrong are the messages of an end whose payload is not from its source.
+func (h *decoded) wrong(from int, e *end) (lines []string) {
 	for i, line := range h.lines[from] {
 		p := h.payload[from][i]
 		if isOfSource := strings.HasPrefix(line, "Send") || strings.HasPrefix(line, "Write"); isOfSource && !bytes.Equal(p, e.local.Bytes()[:len(p)]) {
@@ -82,8 +82,8 @@ func (h *heard) wrong(from int, e *end) (lines []string) {
 
 var asked = regexp.MustCompile(`Response (.*)#\d+`)
 
-// unasked drops from answers which question they are to, where tshark does not
-// see the questions.
+// unasked removes the request's number from answers, where tshark does not see the
+// requests.
 func unasked(lines []string) []string {
 	out := make([]string, len(lines))
 	for i, line := range lines {
@@ -121,7 +121,7 @@ func report(t *testing.T, found finding, takes []take) {
 	}
 }
 
-// startups are the ways into full operation.
+// startups are the ways of getting into full operation.
 var startups = []struct {
 	name string
 	cfg  mpa.Config
@@ -144,8 +144,8 @@ var markings = []struct {
 	{"markers both ways", [2]bool{true, true}},
 }
 
-// Every operation in both directions, after every kind of start-up, with and
-// without markers and CRC, over IPv4 and IPv6, is to tshark what was meant.
+// tshark decodes every operation as intended: in both directions, after every kind of
+// start-up, with and without markers and CRC, over IPv4 and IPv6.
 func TestTsharkReadsEveryOperation(t *testing.T) {
 	requireTshark(t)
 	for _, m := range markings {
@@ -156,7 +156,7 @@ func TestTsharkReadsEveryOperation(t *testing.T) {
 				for i, s := range startups {
 					ccfg, scfg := s.cfg, mpa.Config{PeerToPeer: s.cfg.PeerToPeer}
 					ccfg.Markers, scfg.Markers = m.sent[server], m.sent[client]
-					// One side's wish for CRCs is enough (RFC 5044 section 7.1.1).
+					// It is enough that one side asks for CRCs (RFC 5044 section 7.1.1).
 					if !crc || i%3 == 1 {
 						ccfg.CRC = mpa.CRCAvoid
 					}
@@ -170,7 +170,7 @@ func TestTsharkReadsEveryOperation(t *testing.T) {
 							k.port, k.ends, k.crc = 44818+n, ends, crc // the first port is EtherNet/IP's
 							ip6 := n%2 == 1
 							k.name = fmt.Sprintf("%s, %s, IPv6 %v", s.name, how.name, ip6)
-							f.add(tp.without(k.deaf), uint16(k.port), how, ip6, m.sent)
+							f.add(tp.without(k.silent), uint16(k.port), how, ip6, m.sent)
 							takes = append(takes, k)
 						}
 					}
@@ -201,11 +201,11 @@ func (tp *tape) onGrid(from int, markers bool) bool {
 	return markers && slices.ContainsFunc(fpduEnds(s[startupLen(s):], true), func(end int) bool { return end%512 == 0 })
 }
 
-// takesOf says how tshark can be asked about a connection with these markers. It
-// has two limits, see TestWhatTsharkDoesNotKnow: with markers it takes a TCP
-// segment for one FPDU, and when only one end sends them it mistakes what the
-// other sends. So the bytes are cut at FPDUs, and that other end is asked
-// about in a connection in which the first says nothing and wants no markers.
+// takesOf returns the captures by which tshark can check a connection with these
+// markers. It has two limits, see TestWhatTsharkDoesNotKnow: with markers it takes a
+// TCP segment for one FPDU, and when only one end sends them it misreads what the other
+// sends. So the bytes are cut at FPDUs, and that other end is checked in a connection
+// in which the first sends nothing and wants no markers.
 func takesOf(markers [2]bool, how cut) []take {
 	if markers == [2]bool{} {
 		return []take{{}}
@@ -215,27 +215,27 @@ func takesOf(markers [2]bool, how cut) []take {
 	}
 	all := []take{{markers: markers}, {markers: markers}} // IPv4 and IPv6
 	if marked := slices.Index(markers[:], true); markers != [2]bool{true, true} {
-		all[0].deaf[1-marked], all[1].deaf[1-marked] = true, true
+		all[0].silent[1-marked], all[1].silent[1-marked] = true, true
 		plain := take{}
-		plain.deaf[marked] = true
+		plain.silent[marked] = true
 		all = append(all, plain, plain)
 	}
 	return all
 }
 
-// without returns the record as it would be if the deaf ends said nothing after
-// the start-up. If that leaves no markers, nobody has asked for any.
-func (tp *tape) without(deaf [2]bool) *tape {
-	if deaf == [2]bool{} {
+// without returns the record as it would be if the silent ends sent nothing after the
+// start-up. If that leaves no markers, nobody has asked for any.
+func (tp *tape) without(silent [2]bool) *tape {
+	if silent == [2]bool{} {
 		return tp
 	}
 	out := &tape{}
 	for i, c := range tp.chunks {
 		startup := i < 2
-		if !startup && deaf[c.from] {
+		if !startup && silent[c.from] {
 			continue
 		}
-		if startup && markersOff(tp, deaf) {
+		if startup && markersOff(tp, silent) {
 			c.data = bytes.Clone(c.data)
 			c.data[16] &^= 0x80
 		}
@@ -244,20 +244,19 @@ func (tp *tape) without(deaf [2]bool) *tape {
 	return out
 }
 
-// markersOff reports whether only deaf ends send markers.
-func markersOff(tp *tape, deaf [2]bool) bool {
-	for from := range deaf {
+// markersOff reports whether only silent ends send markers.
+func markersOff(tp *tape, silent [2]bool) bool {
+	for from := range silent {
 		asked := tp.stream(1 - from)[16]&0x80 != 0
-		if asked && !deaf[from] {
+		if asked && !silent[from] {
 			return false
 		}
 	}
 	return true
 }
 
-// What tshark 4.0 does not know, so that a later one that knows more is seen:
-// the same bytes, that it understands otherwise (TestTsharkReadsEveryOperation),
-// are lost on it.
+// What tshark 4.0 does not understand, so that this fails with a version that does:
+// bytes that it otherwise decodes (TestTsharkReadsEveryOperation).
 func TestWhatTsharkDoesNotKnow(t *testing.T) {
 	requireTshark(t)
 	for _, tc := range []struct {

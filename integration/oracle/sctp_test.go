@@ -85,9 +85,9 @@ const (
 	sctpRoom = 1424
 )
 
-// overSCTP has two new ends do everything over several streams of one association,
-// in turn, through a relay with these faults. It returns what was sent, and the
-// ends: a client and a server for each stream.
+// overSCTP makes two new ends do everything over several streams of one association, in
+// turn, through a relay with these faults. It returns what was sent, and the ends: a
+// client and a server for each stream.
 func overSCTP(t testing.TB, streams int, faults sctptest.Faults) (*reel, [][2]*end) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -137,7 +137,7 @@ func overSCTP(t testing.TB, streams int, faults sctptest.Faults) (*reel, [][2]*e
 	for _, pair := range all {
 		finish(t, pair[:]...)
 	}
-	// The association is shut down behind the last stream.
+	// The association is shut down after its last stream.
 	deadline := time.After(2 * time.Minute)
 	for !r.has(chunkShutdownComplete) {
 		select {
@@ -174,8 +174,7 @@ func (e *end) sibling() *end {
 	return s
 }
 
-// spoil changes a packet and makes its checksum right again (RFC 9260 section
-// 6.8).
+// spoil changes a packet and corrects its checksum (RFC 9260 section 6.8).
 func spoil(d datagram, change func(p []byte)) datagram {
 	p := slices.Clone(d.data)
 	change(p)
@@ -184,9 +183,9 @@ func spoil(d datagram, change func(p []byte)) datagram {
 	return datagram{d.from, p}
 }
 
-// Every operation of several streams in one association is to tshark what was
-// meant, and so are the association's chunks: on a clean network, and on one that
-// loses, doubles and reorders packets.
+// tshark decodes every operation of several streams in one association as intended, and
+// the association's chunks as well: on a clean network, and on one that loses,
+// duplicates and reorders packets.
 func TestTsharkReadsEveryOperationOverSCTP(t *testing.T) {
 	requireTshark(t)
 	for name, faults := range map[string]sctptest.Faults{
@@ -209,8 +208,8 @@ func TestTsharkReadsEveryOperationOverSCTP(t *testing.T) {
 	}
 }
 
-// The oracle can fail: the same check finds each of these in an association that
-// is otherwise good.
+// The control: the same check finds each of these faults in an association that is
+// otherwise good.
 func TestSpoiltAssociationsAreFlagged(t *testing.T) {
 	requireTshark(t)
 	r, ends := overSCTP(t, 1, sctptest.Faults{})
@@ -227,7 +226,7 @@ func TestSpoiltAssociationsAreFlagged(t *testing.T) {
 		name   string
 		packet int
 		change func(p []byte)
-		raw    bool // the checksum is left alone
+		raw    bool // the checksum is not corrected
 	}{
 		{name: "nothing", packet: data, change: func([]byte) {}},
 		{name: "a checksum", packet: data, change: func(p []byte) { p[8] ^= 1 }, raw: true},

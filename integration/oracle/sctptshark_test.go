@@ -31,7 +31,7 @@ func (d *sctpData) number(name string) uint64 {
 	return v
 }
 
-// sctpFinding is what tshark has to say of the packets of an association.
+// sctpFinding is what tshark finds in the packets of an association.
 type sctpFinding struct {
 	chunks      map[string]int // by type
 	checksums   map[string]int // by status
@@ -67,7 +67,7 @@ func (f *sctpFinding) parse(r io.Reader) error {
 		case name == "_ws.expert.message":
 			message = a["show"]
 		case name == "_ws.expert.severity":
-			// That a TSN comes again is what SCTP does about a loss.
+			// SCTP sends a TSN again after a loss.
 			if s, _ := strconv.Atoi(a["show"]); s >= severityWarn && !strings.Contains(message, "etransmitted") {
 				f.problems = append(f.problems, fmt.Sprintf("packet %d of %s: %s", packet, endNames[from], message))
 			}
@@ -96,8 +96,8 @@ func (f *sctpFinding) parse(r io.Reader) error {
 	})
 }
 
-// complaints is what is wrong with an association, by tshark's finding and by what
-// the ends of its streams meant.
+// complaints lists what is wrong with an association: tshark's findings compared to
+// what the ends of its streams meant.
 func (f *sctpFinding) complaints(t testing.TB, ends [][2]*end) (all []string) {
 	complain := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	for _, p := range f.problems {
@@ -120,8 +120,8 @@ func (f *sctpFinding) complaints(t testing.TB, ends [][2]*end) (all []string) {
 		if d.number("data_u_bit") != 1 || d.number("data_b_bit") != 1 || d.number("data_e_bit") != 1 {
 			complain("a chunk of %s: %v", endNames[d.from], d.fields)
 		}
-		// What is sent again tshark does not look into, and it may come late. The
-		// first time all is sent in its order.
+		// tshark does not look into what is sent again, which may come late. First
+		// transmissions are in order.
 		if id := [2]uint64{uint64(d.from), d.number("data_tsn_raw")}; !seen[id] {
 			seen[id] = true
 			chunks = append(chunks, d)
@@ -143,7 +143,7 @@ func (f *sctpFinding) complaints(t testing.TB, ends [][2]*end) (all []string) {
 	return all
 }
 
-// inAnyPieces leaves out of lines in how many segments a message is: that follows what
+// inAnyPieces removes from lines how many segments a message has: that depends on what
 // the association knows of its path by then.
 func inAnyPieces(lines []string) (out []string) {
 	for _, l := range lines {
@@ -210,9 +210,9 @@ func streamComplaints(t testing.TB, chunks []sctpData, sid uint64, ends [2]*end)
 	return all
 }
 
-// askSegments has tshark decode DDP segments. It knows what a DDP Segment Chunk is
-// and does not look into it: so they are handed to its dissector of DDP in a
-// capture of exported units (link type 252 of tcpdump.org's list).
+// askSegments has tshark decode DDP segments. It knows what a DDP Segment Chunk is and
+// does not look into it: so its DDP dissector gets the segments in a capture of
+// exported units (link type 252 of tcpdump.org's list).
 func askSegments(t testing.TB, segments []sctpData) (frames []fpdu, problems []string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "segments.pcap")

@@ -16,8 +16,8 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// tape keeps what the two ends of a connection write, in an order in which no
-// answer precedes its question.
+// tape records what the two ends of a connection write, in an order in which no answer
+// precedes its request.
 type tape struct {
 	mu     sync.Mutex
 	chunks []chunk
@@ -172,8 +172,8 @@ func (h *half) next(how cut) int {
 	return end
 }
 
-// file is a capture that is being written: connections one after the other, each
-// with a client's port of its own.
+// file is a capture that is being written: connections one after the other, each with
+// its own client's port.
 type file struct {
 	t    testing.TB
 	path string
@@ -199,8 +199,7 @@ func newFile(t testing.TB) *file {
 	return &file{t: t, path: path, f: f, w: w}
 }
 
-// add writes the record as packets of IPv4 or IPv6. markers is in whose
-// stream there are some.
+// add writes the record as packets of IPv4 or IPv6. markers says whose stream has some.
 func (f *file) add(tp *tape, port uint16, how cut, ip6 bool, markers [2]bool) {
 	f.t.Helper()
 	f.addCut(tp, tp, port, how, ip6, markers)
@@ -211,8 +210,8 @@ func (f *file) addCut(tp, like *tape, port uint16, how cut, ip6 bool, markers [2
 	f.t.Helper()
 	w := &packetWriter{file: f, ip6: ip6}
 	for from := range w.halves {
-		// The sequence numbers wrap early on, but with markers, where tshark
-		// mistakes the length of the FPDU that is at the wrap.
+		// The sequence numbers wrap early on, except with markers, where tshark misreads the
+		// length of the FPDU at the wrap.
 		h := &half{seq: 0xfffff000 + uint32(from), port: []layers.TCPPort{layers.TCPPort(port), serverPort}[from], ip: net.IP{10, 9, 0, byte(1 + from)}}
 		if markers != [2]bool{} {
 			h.seq -= 1 << 20

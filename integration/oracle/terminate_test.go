@@ -77,8 +77,8 @@ var faults = []struct {
 	{"wrong CRC", 2, 0, 2, func(r regions) []byte { return tagged(rdmap.OpWrite, r.write, 0, 9) }, true},
 }
 
-// Each fault is answered by a Terminate in which tshark finds layer, type, code
-// and the headers of the very segment at fault.
+// Each fault is answered by a Terminate in which tshark finds layer, type, code and the
+// headers of the segment at fault.
 func TestTsharkReadsEveryTerminate(t *testing.T) {
 	requireTshark(t)
 	f := newFile(t)
@@ -123,12 +123,12 @@ func TestTsharkReadsEveryTerminate(t *testing.T) {
 }
 
 // quotation is what a Terminate has to quote (RFC 5040 section 4.8), in tshark's
-// fields: of an MPA error nothing, otherwise the DDP header, and with it the
-// RDMAP header of a Read Request that RDMAP has something against.
+// fields: of an MPA error nothing, otherwise the DDP header, and with it the RDMAP
+// header of a Read Request that RDMAP rejects.
 //
-// In an RDMAP protection error tshark takes any quoted DDP header for a tagged
-// one, of 14 bytes, and what follows for the RDMAP header. So there the bytes
-// are the right ones, and its names for them are not.
+// In an RDMAP protection error tshark takes any quoted DDP header for a tagged one, of
+// 14 bytes, and what follows for the RDMAP header. So there the bytes are right, and
+// its names for them are not.
 func quotation(layer, typ int, seg []byte, nothing bool) string {
 	if nothing {
 		return "M=0 D=0 R=0 length= ddp= rdmap="
@@ -145,8 +145,8 @@ func quotation(layer, typ int, seg []byte, nothing bool) string {
 	return fmt.Sprintf("M=1 D=1 R=%d length=%04x ddp=%x rdmap=%x", r, len(seg), quoted[:n], quoted[n:])
 }
 
-// provoke has a raw client send one segment to a queue pair of s, and reads what
-// the queue pair answers until it ends.
+// provoke sends one segment from a raw client to a queue pair of s, and reads the queue
+// pair's answers until it ends.
 func provoke(t *testing.T, s *end, nc [2]net.Conn, seg []byte, spoil bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -177,7 +177,7 @@ func provoke(t *testing.T, s *end, nc [2]net.Conn, seg []byte, spoil bool) {
 	finish(t, s)
 }
 
-// frame makes an FPDU (RFC 5044 section 4.1) by other means than package mpa.
+// frame makes an FPDU (RFC 5044 section 4.1) without package mpa.
 func frame(seg []byte, spoil bool) []byte {
 	b := append(binary.BigEndian.AppendUint16(nil, uint16(len(seg))), seg...)
 	b = append(b, make([]byte, -len(b)&3)...)

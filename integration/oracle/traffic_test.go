@@ -32,8 +32,8 @@ func (unprotected) Release()                         {}
 // emss is the maximum segment size in bytes at both ends.
 const emss = 1460
 
-// end is one end of a recorded connection: a queue pair of its own RNIC, and
-// what it is meant to have sent.
+// end is one end of a recorded connection: a queue pair of its own RNIC, and what it
+// means to send.
 type end struct {
 	t      testing.TB
 	from   int
@@ -47,7 +47,7 @@ type end struct {
 	qp     *verbs.QP
 	local  *verbs.MR // source of everything that the end sends
 	sink   *verbs.MR // of its Reads
-	remote *verbs.MR // what the other end may reach
+	remote *verbs.MR // what the other end may access
 
 	meant []string
 	msn   [4]uint32
@@ -75,7 +75,7 @@ func newEnd(t testing.TB, from int) *end {
 	return e
 }
 
-// memory registers what the end sends from and is reached at.
+// memory registers the end's source and the memory that its peer may access.
 func (e *end) memory() {
 	e.t.Helper()
 	e.local, e.sink = e.region(verbs.LocalWrite), e.region(verbs.LocalWrite)
@@ -128,8 +128,8 @@ func join(t testing.TB, c, s *end, nc [2]net.Conn, ccfg, scfg mpa.Config) {
 	}
 }
 
-// recorded has two new ends do everything on a recorded connection, after a Write
-// of 4*lead bytes.
+// recorded makes two new ends do everything on a recorded connection, after a Write of
+// 4*lead bytes.
 func recorded(t testing.TB, ccfg, scfg mpa.Config, lead int) (*tape, [2]*end) {
 	t.Helper()
 	tp, nc := connection(t)
@@ -162,7 +162,7 @@ func (e *end) adopt(recv bool) {
 	}
 }
 
-// mean notes a message that the end is meant to have sent.
+// mean notes a message that the end means to send.
 func (e *end) mean(format string, args ...any) {
 	e.meant = append(e.meant, fmt.Sprintf(format, args...))
 }
@@ -234,8 +234,8 @@ func (e *end) write(to *end, n int, stag uint32, off uint64) {
 	e.want(verbs.WCWrite)
 }
 
-// read notes a Read and its response. The sink's STag is made up by the stream:
-// #1 is the first that it asks for, and so on.
+// read notes a Read and its response. The stream chooses the sink's STag: #1 is that of
+// its first request, and so on.
 func (e *end) read(to *end, n int, stag uint32, off uint64) {
 	e.asked++
 	e.mean("Read Request qn=1 msn=%d sink=#%d sinkto=0 size=%d src=%#08x srcto=%d in 1", e.next(rdmap.QNReadRequest), e.asked, n, stag, off)
@@ -279,7 +279,7 @@ func (e *end) immediate(to *end, solicited bool) {
 	to.want(verbs.WCRecvImm)
 }
 
-// everything has one end do each operation towards the other.
+// everything makes one end do each operation towards the other.
 func everything(e, to *end) {
 	e.t.Helper()
 	lengths := []int{0, 1, 2, 3, 5, 495, 1007, e.mulpdu - 18, 5000}

@@ -31,19 +31,18 @@ type fpdu struct {
 	payload []byte
 }
 
-// marker is where in its FPDU a marker stands and how far back it points, both
-// in bytes.
+// marker is where in its FPDU a marker is and how far back it points, both in bytes.
 type marker struct{ at, pointer int }
 
-// finding is all that tshark has to say of a capture.
+// finding is all that tshark finds in a capture.
 type finding struct {
 	frames   []fpdu
-	problems []string // malformed packets, and complaints that are more than notes
-	tcp      []string // such complaints of TCP, which a kernel's own may earn by sending again
+	problems []string // malformed packets, and warnings or worse
+	tcp      []string // the same about TCP: a real kernel may cause it by retransmitting
 }
 
-// ask has tshark decode a capture whose server's port is given. Heuristics that
-// take the payload of our Sends for protocols on top of RDMA are off.
+// ask makes tshark decode a capture whose server's port is given. Heuristics that take
+// the payload of our Sends for protocols on top of RDMA are off.
 func ask(t testing.TB, path string, serverPort int) finding {
 	t.Helper()
 	out := tshark(t, path, "-Y", fmt.Sprintf("tcp.port == %d", serverPort))
@@ -72,13 +71,12 @@ func tshark(t testing.TB, path string, args ...string) []byte {
 	return out
 }
 
-// severity at which tshark's experts complain: PI_WARN. Below are its remarks on
+// severity at which tshark's experts complain: PI_WARN. Less severe are its remarks on
 // the life of a TCP connection.
 const severityWarn = 0x600000
 
-// parsePDML reads tshark's XML: a packet has protocols in their order, those of
-// several FPDUs one after the other. unit is the protocol that each of them begins
-// with.
+// parsePDML reads tshark's XML: a packet has protocols in order, those of several FPDUs
+// one after the other. unit is the protocol that each FPDU begins with.
 func parsePDML(r io.Reader, unit string, serverPort int) (f finding, err error) {
 	packet, proto, message := 0, "", ""
 	var ports [2]int // source and destination
@@ -121,7 +119,7 @@ func parsePDML(r io.Reader, unit string, serverPort int) (f finding, err error) 
 			_, crc, _ := strings.Cut(a["showname"], "(")
 			cur.crc = strings.TrimSuffix(crc, ")")
 		case name == "iwarp_mpa.marker_fpduptr":
-			// The pointer stands behind two reserved bytes.
+			// The pointer follows two reserved bytes.
 			pos, _ := strconv.Atoi(a["pos"])
 			pointer, _ := strconv.Atoi(a["show"])
 			cur.markers = append(cur.markers, marker{pos - 2 - begin, pointer})

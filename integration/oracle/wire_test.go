@@ -13,8 +13,8 @@ import (
 	"github.com/ironwarp/ironwarp/mpa"
 )
 
-// What crosses a real wire, between two network namespaces and cut by the
-// kernel's TCP, is the same to tshark as what the other tests record.
+// tshark decodes what crosses a real wire, between two network namespaces and cut by
+// the kernel's TCP, like what the other tests record.
 func TestTsharkReadsTheWire(t *testing.T) {
 	requireTshark(t)
 	l := lab.Start(t, lab.Config{})
@@ -41,7 +41,7 @@ func TestTsharkReadsTheWire(t *testing.T) {
 		t.Skipf("tcpdump missed packets: %v", counts)
 	}
 	found := ask(t, c.Path(), serverPort)
-	found.tcp = nil // a busy machine's kernel sends again what was not lost
+	found.tcp = nil // on a busy machine the kernel retransmits what was not lost
 	report(t, found, takes)
 	if t.Failed() {
 		out, err := exec.Command("tshark", "-n", "-r", c.Path(), "-c", "12").Output()
