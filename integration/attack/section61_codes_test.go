@@ -127,7 +127,7 @@ func probes() (attacks []attack) {
 }
 
 // The same: the attack succeeds if the administrator gets no event (R10).
-func TestFaultIsToldInAnEvent(t *testing.T) {
+func TestFaultIsReportedInAnEvent(t *testing.T) {
 	var attacks []attack
 	for _, a := range faults {
 		attacks = append(attacks, attack{a.name, checks.FaultEvent, func(v *target) bool {

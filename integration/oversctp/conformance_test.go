@@ -13,7 +13,7 @@ import (
 
 var kinds = []transport.Kind{transport.SCTP, transport.SCTPUDP}
 
-// All that RDMAP promises holds over either carrier, and over IPv4 and IPv6.
+// Everything that RDMAP promises holds over either carrier, and over IPv4 and IPv6.
 func TestConformance(t *testing.T) {
 	for _, kind := range kinds {
 		for _, v6 := range []bool{false, true} {
@@ -62,7 +62,7 @@ func TestConformanceOnBadWires(t *testing.T) {
 	}
 }
 
-// The control of the bad wires: netem does what it is told, or the rows would be
+// The control of the bad wires: netem really loses packets; otherwise the rows would be
 // those of a good wire.
 func TestImpairedWireLosesPackets(t *testing.T) {
 	h := newHosts(t, transport.SCTPUDP, false)

@@ -1,6 +1,6 @@
-// Package oversctp has tests of whole RDMA streams over SCTP between two hosts of
-// a lab: the conformance suite over either carrier, the kernel's SCTP and the SCTP
-// in UDP that IronWarp brings, on a good wire and on bad ones.
+// Package oversctp tests whole RDMA streams over SCTP between two hosts of a lab: it
+// runs the conformance suite over the kernel's SCTP and over IronWarp's SCTP in UDP, on
+// a good wire and on bad ones.
 //
 // What needs the kernel's SCTP or a wire that netem impairs runs in the virtual
 // machine of make interop.

@@ -27,7 +27,7 @@ const (
 	patience = time.Minute
 )
 
-// row reports what the test proves to make interop, which writes docs/interop.md.
+// row hands a result of the test to make interop, which writes docs/interop.md.
 func row(t *testing.T, what string, args ...any) { t.Attr("row", fmt.Sprintf(what, args...)) }
 
 // hosts are two hosts without protection between them.
@@ -53,7 +53,7 @@ func (h *hosts) addr(of *lab.Host) netip.Addr {
 	return of.Addr()
 }
 
-// config is a host's, whose only peer is the other one.
+// config is the configuration of a host whose only peer is the other one.
 func (h *hosts) config(of *lab.Host) *transport.Config {
 	peer := h.alpha
 	if of == h.alpha {
@@ -74,8 +74,8 @@ func (h *hosts) impair(t *testing.T, netem ...string) {
 	}
 }
 
-// connect dials from alpha to beta. All streams are of one association, as long as
-// one of them lives.
+// connect dials from alpha to beta. All streams share one association as long as one of
+// them lives.
 func (h *hosts) connect(t *testing.T) conformance.Connect {
 	t.Helper()
 	ha, hb := conformance.NewHost(t), conformance.NewHost(t)

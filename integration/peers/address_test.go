@@ -9,7 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
-// address takes an address from a host's wire, or gives it one.
+// address removes an address from a host's wire, or adds one.
 func (s *scene) address(verb, addr string) {
 	s.t.Helper()
 	if out, err := exec.Command("ip", "-n", s.alpha.Namespace(), "addr", verb, addr, "dev", s.alpha.Dev()).CombinedOutput(); err != nil {
@@ -17,9 +17,9 @@ func (s *scene) address(verb, addr string) {
 	}
 }
 
-// TestAddressThatGoesIsSaidAndItsReturnHeals: a daemon whose address goes says so of
-// the listener and of the peer, and goes on when it is back.
-func TestAddressThatGoesIsSaidAndItsReturnHeals(t *testing.T) {
+// TestLostAddressIsReportedAndItsReturnHeals: a daemon whose address is removed reports
+// that for the listener and the peer, and goes on when it is back.
+func TestLostAddressIsReportedAndItsReturnHeals(t *testing.T) {
 	s := newScene(t)
 	if err := node.Join(t.Context(), s.alpha, s.beta); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
-// TestAuditOfHostsWithESP asks running daemons how they meet RFC 5042: they do, until
+// TestAuditOfHostsWithESP audits running daemons against RFC 5042: they comply, until
 // somebody opens a way around the guard, or a setting weakens something.
 func TestAuditOfHostsWithESP(t *testing.T) {
 	s := newScene(t)

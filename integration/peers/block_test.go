@@ -11,9 +11,10 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
-// TestBlockedPeerWithESP: a peer is blocked in the kernel, by hand and then by itself
-// since it creates too many streams (RFC 5042 section 6.4.1). Nothing of it comes in,
-// also when the daemon dies and starts again, until the block is taken back or ends.
+// TestBlockedPeerWithESP: a peer is blocked in the kernel, by hand and then
+// automatically because it creates too many streams (RFC 5042 section 6.4.1). Nothing
+// from it comes in, even when the daemon dies and starts again, until the block is
+// lifted or ends.
 func TestBlockedPeerWithESP(t *testing.T) {
 	if err := guard.CanBlock(); errors.Is(err, guard.ErrNoBlock) {
 		t.Skip(err)
@@ -76,8 +77,8 @@ func (s *scene) blocks() []api.Block {
 	return list
 }
 
-// keptOut checks that alpha gets no stream at beta, and that the kernel has dropped
-// what it tried with.
+// keptOut checks that alpha gets no stream at beta, and that the kernel has dropped its
+// attempt.
 func (s *scene) keptOut(why string) {
 	s.t.Helper()
 	if _, err := s.alpha.Ironwarp(s.t.Context(), nil, "ping", "--timeout", "3s", "--count", "1", "beta"); err == nil {

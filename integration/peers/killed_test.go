@@ -17,10 +17,10 @@ import (
 )
 
 // TestKilledDaemonsAreNotQuoted kills the daemon at one end, and then that at the
-// other, while a disk's data comes to it by ESP: strongSwan lives on, so that the
-// kernel decrypts what it has no socket for any more, and answers. In the end that
-// part of the guard is taken away behind a killed daemon's back, and the data is on
-// the wire.
+// other, while a disk's data comes to it by ESP: strongSwan lives on, so the kernel
+// decrypts packets for which there is no socket any more, and would answer them with an
+// ICMP error that quotes them. The control at the end removes that part of a killed
+// daemon's guard: then the data is on the wire.
 func TestKilledDaemonsAreNotQuoted(t *testing.T) {
 	s := newScene(t)
 	if err := node.Join(t.Context(), s.alpha, s.beta, "--transport", "sctp-udp"); err != nil {
@@ -40,7 +40,7 @@ func TestKilledDaemonsAreNotQuoted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// ready returns where the disk is when it is there.
+	// ready waits for the disk and returns its path.
 	ready := func() (uri string) {
 		t.Helper()
 		s.until("the disk is there", func() bool {
@@ -73,7 +73,7 @@ func TestKilledDaemonsAreNotQuoted(t *testing.T) {
 		}
 		return out
 	}
-	// found counts the data on the wire.
+	// found counts the packets on the wire with the data.
 	found := func() int {
 		t.Helper()
 		if _, err := wire.Count(); err != nil {

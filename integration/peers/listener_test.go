@@ -22,10 +22,11 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// TestNoSYNIsAnsweredInClearWhenTheGuardGoes has a peer ask for connections in clear, all
-// the time, while this host's guard of it is taken down: if the listener outlived the
-// guard, the kernel would answer one with a SYN and ACK. That the guard is gone shows in a
-// RST, and that an answer would be found in those of a listener of somebody else's.
+// TestNoSYNIsAnsweredInClearWhenTheGuardGoes makes a peer ask for connections in clear,
+// all the time, while this host's guard against it is removed: if the listener outlived
+// the guard, the kernel would answer one with a SYN and ACK. A RST shows that the guard
+// is gone, and the answers of another program's listener show that the test would find
+// one.
 func TestNoSYNIsAnsweredInClearWhenTheGuardGoes(t *testing.T) {
 	for name, end := range map[string]func(s *scene){
 		"peer rm": func(s *scene) { s.must(s.alpha, "peer", "rm", "beta") },
@@ -63,10 +64,11 @@ func TestNoSYNIsAnsweredInClearWhenTheGuardGoes(t *testing.T) {
 	}
 }
 
-// TestListenerThatMovesLeaksNothing has a daemon listen at one address, at all, and at
-// one again, under a disk that is being read and then while the peer asks for connections in
-// clear: everything stays in ESP, and at no time is any policy of the guard taken away, or
-// anything of its table. That either would be found is shown by the peer's removal at the end.
+// TestListenerThatMovesLeaksNothing makes a daemon listen at one address, at all, and
+// at one again, while a disk is being read and then while the peer asks for connections
+// in clear: everything stays in ESP, and no policy of the guard and nothing of its
+// table is ever removed. The peer's removal at the end shows that the test would find
+// either.
 func TestListenerThatMovesLeaksNothing(t *testing.T) {
 	for carrier, link := range map[string]transport.Protocol{"tcp": transport.ProtoTCP, "sctp-udp": transport.ProtoUDP} {
 		t.Run(carrier, func(t *testing.T) { movingListener(t, carrier, link) })
@@ -162,7 +164,7 @@ func movingListener(t *testing.T, carrier string, link transport.Protocol) {
 	s.until("a removed guard is found", func() bool { return refused() > 0 && len(policies()) > 0 && len(tables()) > 0 })
 }
 
-// removedTables watches what a host has of nf_tables, and returns what was removed so far.
+// removedTables watches a host's nf_tables, and returns what was removed so far.
 func (s *scene) removedTables(n *node.Node) func() []string {
 	s.t.Helper()
 	var c *netlink.Conn
@@ -240,8 +242,8 @@ func (s *scene) removedPolicies(n *node.Node) func() []string {
 	}
 }
 
-// answers counts what a host answers in clear to who asks for its port: what its listener
-// says, and what the kernel does where none listens.
+// answers counts a host's answers in clear to requests for its port: those of its
+// listener, and those of the kernel where none listens.
 func (s *scene) answers(n *node.Node, link transport.Protocol, at netip.AddrPort) (accepted, refused func() int) {
 	s.t.Helper()
 	count := func(filter string) func() int {
@@ -268,7 +270,7 @@ func (s *scene) answers(n *node.Node, link transport.Protocol, at netip.AddrPort
 	return count(syn + "(tcp-syn|tcp-ack) = (tcp-syn|tcp-ack)"), count(syn + "tcp-rst != 0")
 }
 
-// untilDropped waits until a host's guard has dropped something more.
+// untilDropped waits until a host's guard has dropped another packet.
 func (s *scene) untilDropped(n *node.Node) {
 	s.t.Helper()
 	dropped := "grep XfrmInPolBlock /proc/net/xfrm_stat | awk '{ print $2 }'"
@@ -282,7 +284,8 @@ func (s *scene) untilDropped(n *node.Node) {
 	})
 }
 
-// askInClear has a host send a SYN each millisecond, or a datagram, until stop is called.
+// askInClear makes a host send a SYN, or a datagram, each millisecond until stop is
+// called.
 func (s *scene) askInClear(n *node.Node, link transport.Protocol, at netip.AddrPort) (stop func()) {
 	s.t.Helper()
 	kind := unix.SOCK_STREAM

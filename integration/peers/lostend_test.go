@@ -11,9 +11,9 @@ import (
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
-// TestDiskComesBackAlthoughTheEndOfItsStreamsWasLost has the exporting host end the streams of a
-// disk that nobody uses, by a reload, while the other one hears nothing of it. That
-// happens by itself where the SA goes before what was sent under it has left.
+// TestDiskComesBackAlthoughTheEndOfItsStreamsWasLost makes the exporting host end the
+// streams of an unused disk, by a reload, while the other host gets no packet of that.
+// This happens in practice where the SA goes before what was sent under it has left.
 func TestDiskComesBackAlthoughTheEndOfItsStreamsWasLost(t *testing.T) {
 	s := newScene(t)
 	if err := node.Join(t.Context(), s.alpha, s.beta); err != nil {
@@ -47,8 +47,8 @@ func TestDiskComesBackAlthoughTheEndOfItsStreamsWasLost(t *testing.T) {
 	})
 }
 
-// loseTCP loses what a host sends by TCP, until what it returns is called, which
-// returns how many packets there were.
+// loseTCP drops what a host sends by TCP until the returned function is called, which
+// returns the number of packets.
 func (s *scene) loseTCP(n *node.Node) (lost func() uint64) {
 	s.t.Helper()
 	table := &nftables.Table{Name: "no-tcp", Family: nftables.TableFamilyINet}

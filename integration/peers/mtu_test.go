@@ -8,8 +8,8 @@ import (
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
-// TestDiskIsReadOverAPathThatIsNarrowerThanItsEnds: the path drops what is longer
-// than its MTU without an ICMP error, from the beginning or from some time on.
+// TestDiskIsReadOverAPathThatIsNarrowerThanItsEnds: the path drops packets longer than
+// its MTU without an ICMP error, from the beginning or from some time on.
 func TestDiskIsReadOverAPathThatIsNarrowerThanItsEnds(t *testing.T) {
 	for _, carrier := range []string{"tcp", "sctp-udp", "sctp"} {
 		for _, mtus := range [][]int{{1300}, {1500, 1300, 1100}} {
@@ -56,7 +56,7 @@ func TestDiskIsReadOverAPathThatIsNarrowerThanItsEnds(t *testing.T) {
 				const why = "the path has become narrower"
 				says := func(n *node.Node) bool { return strings.Contains(n.LogTail(1<<20), why) }
 				switch {
-				case carrier == "sctp" && !says(s.beta): // the kernel's ABORT has no words for alpha
+				case carrier == "sctp" && !says(s.beta): // the kernel's ABORT gives alpha no reason
 					t.Errorf("beta's log does not say %q", why)
 				case carrier == "sctp-udp" && len(mtus) > 1 && !says(s.alpha):
 					t.Errorf("alpha's log does not say %q", why)

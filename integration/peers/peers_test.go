@@ -16,9 +16,9 @@ import (
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
-// TestReloadOfIPsecSettingsLeavesStreamsAlone changes what can change under a
-// stream: it goes on, and the next authentication is by the new settings. The end
-// is the control: another identity is another peer, and its streams end.
+// TestReloadOfIPsecSettingsLeavesStreamsAlone changes settings that can change under a
+// stream: it goes on, and the next authentication uses the new settings. The end is the
+// control: another identity is another peer, and the streams end.
 func TestReloadOfIPsecSettingsLeavesStreamsAlone(t *testing.T) {
 	s := newScene(t)
 	if err := node.Join(t.Context(), s.alpha, s.beta); err != nil {
@@ -89,8 +89,8 @@ func TestReloadOfIPsecSettingsLeavesStreamsAlone(t *testing.T) {
 	}
 }
 
-// TestRotationOfASecretByCommandKeepsTheStreams goes through the time in which
-// only one host has the new secret, with the IKE SA lost in it.
+// TestRotationOfASecretByCommandKeepsTheStreams includes a time in which only one host
+// has the new secret and the IKE SA is lost.
 func TestRotationOfASecretByCommandKeepsTheStreams(t *testing.T) {
 	s := newScene(t)
 	if err := node.Join(t.Context(), s.alpha, s.beta); err != nil {
@@ -131,9 +131,9 @@ func TestRotationOfASecretByCommandKeepsTheStreams(t *testing.T) {
 	})
 }
 
-// TestRevokedCertificateIsRefusedAfterReload: strongSwan keeps a revocation list
-// until it runs out, which a reload does not wait for. That the certificate is
-// accepted before is the control.
+// TestRevokedCertificateIsRefusedAfterReload: strongSwan keeps a revocation list until
+// it expires, and a reload does not wait for that. The control: before, the certificate
+// is accepted.
 func TestRevokedCertificateIsRefusedAfterReload(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skipf("%v: apt install curl", err)
@@ -180,7 +180,7 @@ func (s *scene) documentedMetrics() {
 	}
 	for _, name := range names {
 		switch {
-		case strings.HasPrefix(name, "ironwarp_path_"): // a peer with several addresses has them
+		case strings.HasPrefix(name, "ironwarp_path_"): // only of a peer with several addresses
 			continue
 		case strings.HasPrefix(name, "ironwarp_peer_block"), name == "ironwarp_streams_slow_paths": // one that is blocked, or drives slow paths
 			continue
@@ -243,12 +243,12 @@ func (s *scene) watch(out *lines, args ...string) {
 	}
 	s.t.Cleanup(func() {
 		cancel()
-		_ = cmd.Wait() // it is killed
+		_ = cmd.Wait() // it was killed
 	})
 }
 
-// TestOrdersAboutSAsAndWhatIsSeenOfThem goes through the commands of `sa`.
-func TestOrdersAboutSAsAndWhatIsSeenOfThem(t *testing.T) {
+// TestCommandsOfSA goes through the commands of `sa`.
+func TestCommandsOfSA(t *testing.T) {
 	s := newScene(t)
 	if err := node.Join(t.Context(), s.alpha, s.beta); err != nil {
 		t.Fatal(err)
@@ -333,7 +333,8 @@ func TestOrdersAboutSAsAndWhatIsSeenOfThem(t *testing.T) {
 	})
 }
 
-// TestCertificateOfAnotherAuthorityIsRefused has each side not trust the other's.
+// TestCertificateOfAnotherAuthorityIsRefused: neither side trusts the other's
+// authority.
 func TestCertificateOfAnotherAuthorityIsRefused(t *testing.T) {
 	s := newScene(t)
 	s.certificates(func(string) []string { return nil })

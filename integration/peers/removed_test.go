@@ -17,10 +17,10 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// TestWhatIsQueuedForARemovedPeerIsNeverSent has a disk's data wait for a peer that
-// cannot be reached, and ends that link in each way that takes its guard down.
-// That such data leaves in clear where the guard goes first is shown by
-// ipsectest.TestGuardGoesAfterTheLastByteOfItsLink.
+// TestWhatIsQueuedForARemovedPeerIsNeverSent lets a disk's data wait for an unreachable
+// peer, and ends that link in each way that removes its guard.
+// ipsectest.TestGuardGoesAfterTheLastByteOfItsLink shows that such data would leave in
+// clear if the guard went first.
 func TestWhatIsQueuedForARemovedPeerIsNeverSent(t *testing.T) {
 	file := func(s *scene) string { return filepath.Join(filepath.Dir(s.alpha.Config), "peers.d", "beta.yaml") }
 	peerRm := func(s *scene) {
@@ -88,7 +88,7 @@ func TestWhatIsQueuedForARemovedPeerIsNeverSent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What is sent has somebody's hardware address, also when nobody answers.
+			// A fixed hardware address, so that packets are sent even when nobody answers.
 			s.shell(s.alpha, "ip neigh replace "+s.beta.Addr().String()+" lladdr 02:00:00:00:00:01 dev wire0 nud permanent")
 			if err := s.beta.Sever(t.Context(), 0, true); err != nil {
 				t.Fatal(err)

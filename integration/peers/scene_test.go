@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// healTime bounds the wait for what takes a second; a busy machine is no failure.
+// healTime bounds waits that normally take a second; a busy machine must not fail a
+// test.
 const healTime = 2 * time.Minute
 
 const metricsPort = "9471"
@@ -68,8 +69,8 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// certificates makes a lab's authority and adds the hosts to each other with
-// certificates of it. more are further flags of alpha's.
+// certificates makes a lab's authority and adds the hosts to each other with its
+// certificates. more are further flags of alpha's.
 func (s *scene) certificates(more func(pki string) []string) {
 	s.t.Helper()
 	s.pki = filepath.Join(s.alpha.Dir(), "pki")
@@ -93,10 +94,10 @@ func (s *scene) add(n, peer *node.Node, cert string, more ...string) {
 	s.must(n, append(args, peer.Name(), peer.Addr().String())...)
 }
 
-// diskSize is that of the disk that attach attaches, in bytes.
+// diskSize is the size in bytes of the disk that attach attaches.
 const diskSize = 1 << 20
 
-// attach lets alpha attach a disk of beta's, which is full of the canary.
+// attach makes alpha attach a disk of beta's, which is full of the canary.
 func (s *scene) attach() {
 	s.t.Helper()
 	image := filepath.Join(s.beta.Dir(), "disk.img")
@@ -116,7 +117,7 @@ func (s *scene) must(n *node.Node, args ...string) string {
 	return string(out)
 }
 
-// readDisk reads the disk at a socket that attach has given.
+// readDisk reads the disk at a socket that attach has returned.
 func (s *scene) readDisk(socket string) {
 	s.t.Helper()
 	c, err := net.Dial("unix", filepath.Join(s.alpha.RunDir(), strings.TrimPrefix(socket, "/run/")))
@@ -148,7 +149,7 @@ func (s *scene) ping() {
 	})
 }
 
-// streams are the ids of alpha's streams to beta, those of pings left out.
+// streams are the ids of alpha's streams to beta, without those of pings.
 func (s *scene) streams() []string {
 	s.t.Helper()
 	list, err := s.alpha.Streams(s.t.Context(), "beta")
@@ -197,7 +198,7 @@ func (s *scene) peer(n *node.Node, name string) api.Peer {
 	return p
 }
 
-// lines collects the lines that somebody writes.
+// lines collects lines of output.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -15,11 +15,10 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// TestDiskFollowsTheTransportAndNothingIsEverInClear changes the transport of a
-// link again and again: the disk connects anew over the new one, the guards of the
-// old one go and those of the new one come, and the wire has no clear packet of
-// any. That the capture finds clear packets where there are some is shown by the
-// demonstration's control.
+// TestDiskFollowsTheTransportAndNothingIsEverInClear changes the transport of a link
+// repeatedly: the disk reconnects over the new one, the guards of the old one go and
+// those of the new one come, and the wire has no clear packet of any. The
+// demonstration's control shows that the capture would find clear packets.
 func TestDiskFollowsTheTransportAndNothingIsEverInClear(t *testing.T) {
 	s := newScene(t)
 	if err := node.Join(t.Context(), s.alpha, s.beta); err != nil {
@@ -88,8 +87,8 @@ func TestDiskFollowsTheTransportAndNothingIsEverInClear(t *testing.T) {
 	}
 }
 
-// on reports whether all streams to attached disks are over a transport, and that
-// there are any.
+// on reports whether there are streams to attached disks, all of them over that
+// transport.
 func on(streams []api.Stream, carrier string) bool {
 	n := 0
 	for _, x := range streams {
@@ -104,8 +103,8 @@ func on(streams []api.Stream, carrier string) bool {
 	return n > 0
 }
 
-// guardsFit holds the guards in a host's kernel to its peer's transport: there is
-// one for each carrier that streams may have, and no other.
+// guardsFit compares the guards in a host's kernel to its peer's transport: there has
+// to be one for each carrier that streams may have, and no other.
 func (s *scene) guardsFit(n *node.Node, carrier config.Transport) {
 	s.t.Helper()
 	list, err := guard.List(n.NetNS())
@@ -127,8 +126,8 @@ func (s *scene) guardsFit(n *node.Node, carrier config.Transport) {
 }
 
 // TestGuardOfALinkThatStaysIsNeverTakenDown changes the transport so that the peer
-// keeps TCP and has SCTP in UDP beside it, or not. The kernel reports each policy
-// that goes.
+// keeps TCP, with SCTP in UDP beside it or without. The kernel reports each removed
+// policy.
 func TestGuardOfALinkThatStaysIsNeverTakenDown(t *testing.T) {
 	s := newScene(t)
 	if err := node.Join(t.Context(), s.alpha, s.beta); err != nil {
@@ -144,7 +143,7 @@ func TestGuardOfALinkThatStaysIsNeverTakenDown(t *testing.T) {
 		_ = monitor.Process.Kill()
 		_ = monitor.Wait()
 	}()
-	// reported waits until everything that happened before is reported.
+	// reported waits until everything that happened before has been reported.
 	reported := func(mark string) {
 		t.Helper()
 		policy := " src 192.0.2.1/32 dst " + mark + "/32 dir out"

@@ -85,11 +85,11 @@ func (h *haystack) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// walk keeps every file below dir, those of the secrets themselves excepted.
+// walk keeps every file below dir, except those of the secrets themselves.
 func (h *haystack) walk(dir string, except func(path string) bool) error {
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // it went while we walk
+		case errors.Is(err, fs.ErrNotExist): // it was removed meanwhile
 			return nil
 		case err != nil || !e.Type().IsRegular() || except(path):
 			return err
@@ -126,7 +126,7 @@ func (h *haystack) processes() {
 	pids, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range pids {
 		for file, kind := range map[string]string{"cmdline": "command lines", "environ": "environments"} {
-			// A process that has gone has nothing to show.
+			// A process that has ended has nothing to show.
 			if data, err := os.ReadFile(filepath.Join(p, file)); err == nil {
 				h.add(kind, filepath.Base(p), data)
 			}
@@ -137,7 +137,7 @@ func (h *haystack) processes() {
 // lookEvery is how often the processes are looked at.
 const lookEvery = 20 * time.Millisecond
 
-// watchProcesses looks at the processes again and again until ctx ends.
+// watchProcesses looks at the processes repeatedly until ctx ends.
 func (h *haystack) watchProcesses(ctx context.Context) {
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
@@ -151,8 +151,8 @@ func (h *haystack) watchProcesses(ctx context.Context) {
 	}
 }
 
-// onRead calls look whenever somebody reads: the process that reads a secret from
-// its standard input is running then.
+// onRead calls look at each read: then the process is running that reads a secret from
+// its standard input.
 type onRead struct {
 	io.Reader
 	look func()

@@ -21,7 +21,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
-// host is a node that everything is kept of.
+// host is a node all output of which is kept.
 type host struct {
 	*node.Node
 	t      *testing.T
@@ -46,8 +46,7 @@ func startHost(t *testing.T, h *lab.Host, binary string, hay *haystack) *host {
 	return &host{Node: n, t: t, hay: hay, binary: binary}
 }
 
-// run runs the command line, keeps what it prints, and reports whether it
-// succeeded.
+// run runs the command line, keeps its output, and reports whether it succeeded.
 func (h *host) run(stdin io.Reader, args ...string) (string, bool) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
@@ -68,7 +67,7 @@ func (h *host) run(stdin io.Reader, args ...string) (string, bool) {
 	return out.String(), err == nil
 }
 
-// must is run for what has to succeed.
+// must is run for commands that have to succeed.
 func (h *host) must(args ...string) string {
 	h.t.Helper()
 	out, ok := h.run(nil, args...)
@@ -78,7 +77,7 @@ func (h *host) must(args ...string) string {
 	return out
 }
 
-// fails is run for what has to fail, and say so.
+// fails is run for commands that have to fail with an error message.
 func (h *host) fails(want string, args ...string) {
 	h.t.Helper()
 	if out, ok := h.run(nil, args...); ok || !strings.Contains(out, want) {
@@ -108,8 +107,8 @@ func endpoints(t *testing.T) (list [][2]string) {
 	return list
 }
 
-// ask calls every endpoint of the control API and the metrics, and keeps the
-// answers. What would remove something is asked of what is not there.
+// ask calls every endpoint of the control API and the metrics, and keeps the answers.
+// Calls that would remove something name something that does not exist.
 func (h *host) ask(list [][2]string, peer string) {
 	h.t.Helper()
 	socket := filepath.Join(h.RunDir(), "ironwarp", "ironwarp.sock")
@@ -126,8 +125,7 @@ func (h *host) ask(list [][2]string, peer string) {
 		path = pathOf(path, name)
 		body := map[string]any{"peer": peer, "export": "docs", "name": peer, "address": "192.0.2.77", "path": "/none", "count": 1, "seconds_per_row": 0.01}
 		for try := range 2 {
-			// A body with keys that a call does not know shows its refusal; one with
-			// those that it does, its answer.
+			// A body with unknown keys shows the call's refusal; one without them, its answer.
 			h.call(tr, method, path, body)
 			if try == 0 {
 				body = known(path, body)
@@ -141,12 +139,12 @@ func pathOf(path, peer string) string {
 	return strings.NewReplacer("NAME", peer, "PEER", peer, "EXPORT", "none").Replace(path)
 }
 
-// known leaves those keys in a body that a call takes.
+// known keeps only those keys of a body that a call takes.
 func known(path string, body map[string]any) map[string]any {
 	keys := map[string][]string{
 		"/v1/peers": {"name", "address"}, "/v1/exports": {"name", "path"}, "/v1/attachments": {"peer", "export"},
 		"/v1/ping": {"peer", "count"}, "/v1/bench": {"peer", "seconds_per_row"},
-		"/v1/blocks": {}, // nobody: who is blocked has nothing more to show
+		"/v1/blocks": {}, // nobody: a blocked peer has nothing more to show
 	}[path]
 	if keys == nil {
 		keys = []string{"peer"}
@@ -158,8 +156,8 @@ func known(path string, body map[string]any) map[string]any {
 	return out
 }
 
-// answerTime bounds a call, and streamTime one that goes on for ever. A call that
-// has to wait for the peer may get no answer while there is no SA.
+// answerTime bounds a call, and streamTime one that never ends. A call that has to wait
+// for the peer may get no answer while there is no SA.
 const (
 	answerTime = 3 * time.Second
 	streamTime = 500 * time.Millisecond
@@ -189,7 +187,7 @@ func (h *host) call(tr *http.Transport, method, path string, body map[string]any
 		return
 	}
 	defer resp.Body.Close()
-	// The stream of events ends with the context; what came so far counts.
+	// The stream of events ends with the context; what came until then counts.
 	answer, _ := io.ReadAll(resp.Body)
 	h.hay.add("answers of the control API", fmt.Sprintf("%s %s from %s", method, path, h.Name()), answer)
 }

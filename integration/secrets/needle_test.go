@@ -18,8 +18,8 @@ type needle struct {
 	b    []byte
 }
 
-// forms are the ways in which bytes could have been written: as they are, in hex,
-// and in base64 whatever stood before them, with a line end anywhere.
+// forms are the ways in which bytes could have been written: as they are, in hex, and
+// in base64 at any offset, with a line end anywhere.
 func forms(what string, secret []byte) []needle {
 	h := hex.EncodeToString(secret)
 	var pairs []string
@@ -33,8 +33,8 @@ func forms(what string, secret []byte) []needle {
 	}
 	for shift := range 3 {
 		text := base64.RawStdEncoding.EncodeToString(append(make([]byte, shift), secret...))
-		// The ends depend on what stands beside them. Of the rest, a line end can
-		// split one half only.
+		// The ends depend on what is beside them. Of the rest, a line end can split only one
+		// half.
 		text = text[4 : len(text)-4]
 		half := len(text) / 2
 		for _, part := range []string{text[:half], text[half:]} {
@@ -86,8 +86,8 @@ func keyNeedles(t *testing.T, what, file string) []needle {
 	return forms(what, scalar)
 }
 
-// TestNeedlesAreFoundInWhatTheyAreMadeOf is the control for the forms: the files
-// of the secrets themselves.
+// TestNeedlesAreFoundInWhatTheyAreMadeOf is the control for the forms: the secrets' own
+// files have them.
 func TestNeedlesAreFoundInWhatTheyAreMadeOf(t *testing.T) {
 	h := newHaystack()
 	dir := t.TempDir()

@@ -50,10 +50,10 @@ var kinds = []string{
 }
 
 // canary is no secret. It is the name under which a peer is authenticated, so it
-// shows wherever a careless program would show a secret as well.
+// appears wherever a careless program would show a secret as well.
 const canary = "canary-8c1f5e20"
 
-// TestNoSecretShowsAnywhere lives through the life of two peers.
+// TestNoSecretShowsAnywhere goes through the life of two peers.
 func TestNoSecretShowsAnywhere(t *testing.T) {
 	lab.Require(t)
 	if _, err := exec.LookPath("curl"); err != nil {
@@ -109,7 +109,7 @@ func TestNoSecretShowsAnywhere(t *testing.T) {
 			t.Errorf("%s was never answered", place)
 		}
 	}
-	// And so is a secret that somebody has let out.
+	// So is a secret that somebody has leaked.
 	for i, kind := range kinds {
 		n := s.needles[i*7%len(s.needles)]
 		planted := newHaystack()
@@ -143,7 +143,8 @@ func (s *story) walk(except func(path string) bool) {
 	}
 }
 
-// isLog reports whether a file only grows: their end has it all.
+// isLog reports whether a file only grows: its content at the end is all that it ever
+// had.
 func isLog(path string) bool { return slices.Contains([]string{".log", ".out"}, filepath.Ext(path)) }
 
 func (s *story) psk(what, file string) {
@@ -158,7 +159,7 @@ func (s *story) key(what, file string) {
 	s.needles = append(s.needles, keyNeedles(s.t, what, file)...)
 }
 
-// look asks everything that shows something.
+// look calls everything that shows something.
 func (s *story) look() {
 	s.t.Helper()
 	s.walk(isLog)
@@ -215,7 +216,7 @@ func (s *story) certificates() {
 			"--local-id", x.id, "--remote-id", x.peer, x.at.Name(), x.at.Addr().String())
 	}
 	s.use()
-	// A new certificate for alpha, and one that does not go with its key.
+	// A new certificate for alpha, and one that does not match its key.
 	s.alpha.must("pki", "issue", "--dir", ca, "--san", alphaID, "alpha2")
 	s.key("alpha's second private key", filepath.Join(ca, "alpha2.key"))
 	old := readFile(t, filepath.Join(ca, "alpha.key"))
@@ -227,7 +228,7 @@ func (s *story) certificates() {
 		if err := os.WriteFile(filepath.Join(ca, "alpha.key"), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		// A key that does not go with its certificate is a failure of the reload.
+		// A key that does not match its certificate fails the reload.
 		if _, ok := s.alpha.run(nil, "reload"); ok != (key == "alpha.key") {
 			t.Fatalf("reload with %s as alpha's key: ok is %v", key, ok)
 		}
@@ -250,7 +251,7 @@ func (s *story) preSharedKeys() {
 	s.files = append(s.files, there)
 	s.use()
 
-	// A rotation, with the time in which only alpha has the new secret.
+	// A rotation, including the time in which only alpha has the new secret.
 	s.alpha.must("peer", "rotate-secret", "--generate-psk", "beta")
 	s.psk("the second secret", here)
 	s.alpha.must("ping", "--count", "1", "beta")
@@ -281,7 +282,8 @@ func (s *story) preSharedKeys() {
 	s.alpha.fails("", "--config", here, "daemon", "--check")
 }
 
-// canaries puts the control's word where the life of the peers has not.
+// canaries puts the control's word into kinds of place where the peers' life has not
+// put it.
 func (s *story) canaries() {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)

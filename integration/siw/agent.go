@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// answerTime bounds the wait for the answer to a command, of which the longest
-// waits a minute itself.
+// answerTime bounds the wait for the answer to a command, of which the slowest itself
+// waits up to a minute.
 const answerTime = 2 * time.Minute
 
-// Agent is a running agent. Its commands may be given from several goroutines
-// and are carried out one after the other.
+// Agent is a running agent. Commands may be given from several goroutines and are
+// carried out one after the other.
 type Agent struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	stderr bytes.Buffer
 
 	command sync.Mutex  // held from a command to its answer
-	payload atomic.Bool // the answer has bytes behind it
+	payload atomic.Bool // the answer is followed by bytes
 	answers chan answer
 	dead    chan struct{} // closed when the agent has ended
 
@@ -38,7 +38,7 @@ type Agent struct {
 // keptLines is how many lines of the exchange with an agent are kept.
 const keptLines = 40
 
-// Lines are the last lines that were exchanged with the agent.
+// Lines are the last lines exchanged with the agent.
 func (a *Agent) Lines() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,8 +86,8 @@ func start(cmd *exec.Cmd) (*Agent, error) {
 	return a, nil
 }
 
-// Stop ends the agent, whose kernel objects go with it. It fails with the status that
-// the agent ended with, and what it said; one that does not end is killed.
+// Stop ends the agent, whose kernel objects go with it. It fails with the agent's exit
+// status and its output; an agent that does not end is killed.
 func (a *Agent) Stop() error {
 	a.in.Close()
 	t := time.AfterFunc(answerTime, func() { a.cmd.Process.Kill() })
@@ -135,7 +135,7 @@ func (a *Agent) read(r *bufio.Reader) {
 	}
 }
 
-// happened hands an event to its stream.
+// happened passes an event to its stream.
 func (a *Agent) happened(words []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

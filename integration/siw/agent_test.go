@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// double stands for an agent that knows some commands.
-const double = `
+// fakeAgent plays an agent that knows some commands.
+const fakeAgent = `
 while read -r command rest; do
 	case $command in
 	sum) echo "+async an event"; echo "ok $rest 3" ;;
@@ -29,7 +29,7 @@ done`
 
 func startDouble(t *testing.T) *Agent {
 	t.Helper()
-	a, err := start(exec.Command("bash", "-c", double))
+	a, err := start(exec.Command("bash", "-c", fakeAgent))
 	if err != nil {
 		t.Fatal(err)
 	}

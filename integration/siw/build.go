@@ -21,7 +21,7 @@ var Packages = []string{"gcc", "libibverbs-dev", "librdmacm-dev"}
 
 // Build returns the path of the agent, compiled for the Debian packages that are
 // installed, from the cache directory if it is there. Those of other versions are
-// removed. It fails where a package is not installed, and with what the compiler says.
+// removed. It fails where a package is not installed, and with the compiler's output.
 func Build(ctx context.Context, cache string) (path string, err error) {
 	versions, err := exec.CommandContext(ctx, "dpkg-query", append([]string{"-W", "-f", "${Package} ${Version}\n"}, Packages...)...).Output()
 	if err != nil {

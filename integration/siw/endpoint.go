@@ -9,7 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
 )
 
-// Features is what siw has of the suite's features. See Lacks for the rest.
+// Features are those of the suite's features that siw has. See Lacks for the rest.
 const Features = conformance.SendInvalidate | conformance.SGL | conformance.Inline | conformance.Fence | conformance.ForeignPD |
 	conformance.FlushesReceives
 
@@ -83,8 +83,8 @@ func (e *endpoint) Invalidate(r conformance.Region) error {
 	return err
 }
 
-// elements is a scatter/gather list in the agent's words, without the empty
-// elements of a longer list: siw follows a null pointer for those, in the kernel.
+// elements is a scatter/gather list in the agent's syntax, without the empty elements
+// of a longer list: for those siw follows a null pointer in the kernel.
 func elements(sgl []conformance.SGE) string {
 	var b strings.Builder
 	for _, s := range sgl {

@@ -41,12 +41,12 @@ type Pairs struct {
 	host  *conformance.Host
 	ln    *verbs.Listener // we listen
 	tc    *transport.Config
-	siw   netip.AddrPort // it listens
+	siw   netip.AddrPort // siw listens
 	flows []string       // of the streams since the last look
 }
 
-// Open starts what the streams of a variant need, until the test ends. port is
-// for either listener.
+// Open starts what the streams of a variant need, until the test ends. Both listeners
+// use port.
 func (l Lab) Open(t testing.TB, v Variant, port uint16) *Pairs {
 	t.Helper()
 	for name, value := range v.parameters() {

@@ -43,8 +43,7 @@ func newTestStream() *stream {
 	return &stream{changed: make(chan struct{}, 1), silent: make(map[uint64]bool)}
 }
 
-// What siw loses counts as flushed; what it completes though it has refused it
-// does not count.
+// What siw loses counts as flushed; what it completes after refusing it does not count.
 func TestStreamMakesUpForWhatSiwLoses(t *testing.T) {
 	e := &endpoint{s: newTestStream()}
 	for id := range uint64(5) {
@@ -98,7 +97,7 @@ func TestWaitsEndWithTheirContextAndWithTheAgent(t *testing.T) {
 	}
 }
 
-// siw's kernel does not survive an empty element in a longer list.
+// An empty element in a longer list crashes siw's kernel.
 func TestEmptyElementsAreLeftOut(t *testing.T) {
 	r := conformance.Region{ID: 7}
 	for want, sgl := range map[string][]conformance.SGE{
@@ -137,7 +136,7 @@ func TestVariantsSayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// Every case must be run somewhere or be named as one that siw can't do.
+// Every case must be run somewhere, or be listed as one that siw can't do.
 func TestNoCaseIsForgotten(t *testing.T) {
 	for _, c := range Cases() {
 		runs := slices.ContainsFunc(Variants(), func(v Variant) bool { return v.Dial && v.Runs(c) }) &&
@@ -167,7 +166,7 @@ func TestResultsThatBreakOffAreIncomplete(t *testing.T) {
 	}
 }
 
-// The agent needs siw to do anything; without it, it says so.
+// Without siw the agent can do nothing, and has to report that.
 func TestAgentIsBuiltOnceAndNamesWhatItMisses(t *testing.T) {
 	if out, err := exec.Command("dpkg-query", append([]string{"-W"}, Packages...)...).CombinedOutput(); err != nil {
 		t.Skipf("the agent can't be built here: %s", out)

@@ -58,10 +58,10 @@ func parseEvent(words []string) (e event, conn int, err error) {
 	return e, int(n[0]), nil
 }
 
-// stream is what has happened on one of the agent's streams. When the
-// stream ends siw may lose what was posted last, complete it twice, or complete
-// what it has refused. Here everything that was taken completes once: what is
-// lost counts as flushed.
+// stream records what has happened on one of the agent's streams. When the stream ends
+// siw may lose what was posted last, complete it twice, or complete what it has
+// refused. Here everything that was accepted completes once: what is lost counts as
+// flushed.
 type stream struct {
 	changed chan struct{} // has an element when something has happened since
 
@@ -95,8 +95,8 @@ func (s *stream) happens(e event) {
 	}
 }
 
-// posted notes an operation, which completes in any case if it is signaled and
-// else only when it fails.
+// posted notes an operation, which always completes if it is signaled, and otherwise
+// only when it fails.
 func (s *stream) posted(id uint64, signaled bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *stream) posted(id uint64, signaled bool) {
 	}
 }
 
-// refused forgets an operation and what has become of it.
+// refused forgets an operation and its completion.
 func (s *stream) refused(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *stream) completeLocked(wc conformance.WC) {
 	s.wcs = append(s.wcs, wc)
 }
 
-// wait waits until f, which is called with the stream locked, is content.
+// wait waits until f, which is called with the stream locked, returns true.
 func (s *stream) wait(ctx context.Context, f func() bool) error {
 	for {
 		s.mu.Lock()

@@ -15,20 +15,20 @@ import (
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
 )
 
-// Result is what became of one case.
+// Result is the result of one case.
 type Result struct {
 	Variant string
 	Case    string
 	RFC     string // what it proves
-	SiwActs bool   // siw is the end that acts, we are the other
+	SiwActs bool   // siw is the end that acts, we are the other one
 	Failed  bool
 	Seconds float64
 	Flows   []string `json:",omitempty"` // of its streams, our end first
-	End     bool     `json:",omitempty"` // nothing else: the suite has come to its end
+	End     bool     `json:",omitempty"` // alone: the suite has come to its end
 }
 
-// Main runs the suite in the virtual machine and never returns. It takes the
-// flags of go test, too; with -test.run the suite can be cut down.
+// Main runs the suite in the virtual machine and never returns. It takes the flags of
+// go test, too; with -test.run a part of the suite can be run.
 func Main() {
 	testing.Init()
 	var l Lab
@@ -76,8 +76,7 @@ func Cases() []conformance.Case {
 	return conformance.Without(conformance.Cases(), conformance.SharedReceives)
 }
 
-// Run runs a case in one direction, as a test of its own, and hands on what
-// became of it.
+// Run runs a case in one direction, as a subtest, and passes its result to note.
 func (p *Pairs) Run(t *testing.T, c conformance.Case, siwActs bool, note func(Result)) {
 	r := Result{Variant: p.v.Name(), Case: c.Name, RFC: c.RFC, SiwActs: siwActs}
 	t.Run(CaseTest(c.Name, siwActs), func(t *testing.T) {
@@ -106,7 +105,7 @@ func CaseTest(name string, siwActs bool) string {
 	return strings.ReplaceAll(name, " ", "-") + "/" + who
 }
 
-// Lacking is what siw would have to have for a case, 0 for nothing.
+// Lacking are the features that a case needs and siw lacks, 0 for none.
 func Lacking(c conformance.Case, siwActs bool) conformance.Feature {
 	if siwActs {
 		return c.A &^ Features
@@ -115,8 +114,8 @@ func Lacking(c conformance.Case, siwActs bool) conformance.Feature {
 }
 
 // Runs reports whether a case is run over the variant: those that depend on how
-// segments travel are run with and without CRC over either IP, the others over
-// one start-up of each direction, and an unusual start-up is worth three cases.
+// segments travel are run with and without CRC over either IP, the others over one
+// start-up of each direction; an unusual start-up gets three cases.
 func (v Variant) Runs(c conformance.Case) bool {
 	if v.RTR != 0 || v.MPA1 {
 		return slices.Contains([]string{"send", "write", "read"}, c.Name)
@@ -124,8 +123,8 @@ func (v Variant) Runs(c conformance.Case) bool {
 	return c.Core || v.CRC && !v.IPv6
 }
 
-// ReadResults reads what the suite has noted; complete reports whether it came to its
-// end. It fails where r does, and at what is no result.
+// ReadResults reads the suite's results; complete reports whether it came to its end.
+// It fails where r does, and at anything that is not a result.
 func ReadResults(r io.Reader) (rs []Result, complete bool, err error) {
 	for d := json.NewDecoder(r); ; {
 		var one Result

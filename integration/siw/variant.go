@@ -51,7 +51,7 @@ func (v Variant) rtr() string {
 	return strings.Join(names, " or ")
 }
 
-// Feature says in words what is special about the start-up.
+// Feature describes what is special about the start-up.
 func (v Variant) Feature() string {
 	f := "no CRC"
 	if v.CRC {
@@ -112,7 +112,7 @@ func (v Variant) addresses() (siw, ours netip.Addr) {
 	return netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2")
 }
 
-// Variants are all that the suite is run over.
+// Variants are all variants over which the suite runs.
 func Variants() []Variant {
 	var all []Variant
 	for _, dial := range []bool{true, false} {

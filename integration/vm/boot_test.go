@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// image is the machine in the cache that IRONWARP_VM_CACHE names, built if need
-// be, or the one that make interop has left.
+// image is the machine in the cache that IRONWARP_VM_CACHE names, built if need be, or
+// the one that make interop has built.
 func image(t *testing.T) *Image {
 	t.Helper()
 	cache := os.Getenv("IRONWARP_VM_CACHE")

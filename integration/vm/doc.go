@@ -2,7 +2,7 @@
 // kernel under QEMU, emulated, with soft-iWARP (siw) built for it. It needs no
 // KVM and takes some ten seconds to boot.
 //
-// The guest sees the host's file system at the same paths, read-only under an
-// overlay in memory, so whatever is installed or built on the host runs in it.
-// It has no network but its own namespaces, and what Options.Forward gives it.
+// The guest sees the host's file system at the same paths, read-only under an overlay
+// in memory, so whatever is installed or built on the host runs in it. It has no
+// network except its own namespaces and what Options.Forward gives it.
 package vm

@@ -38,17 +38,17 @@ type Image struct {
 	Version string // of the Debian packages that kernel and siw come from
 }
 
-// ErrNoPackage says that the kernel's package could not be fetched: nothing is
-// wrong but the way to the package mirror.
+// ErrNoPackage means that the kernel's package could not be fetched, and nothing else
+// is wrong.
 var ErrNoPackage = errors.New("the kernel's package can't be fetched")
 
-// exitNoPackage is how build.sh ends then.
+// exitNoPackage is build.sh's exit status for that.
 const exitNoPackage = 75
 
 // Build returns the image for the Debian packages that are installed, from the cache
 // directory if it is there. Building takes a minute, fetches the kernel's package by
 // apt-get and logs its steps to log. Images of other versions are removed, unless they
-// are running. It fails where a package is not there, the disk is full or ctx is over.
+// are running. It fails where a package is missing, the disk is full or ctx has ended.
 func Build(ctx context.Context, cache string, log io.Writer) (*Image, error) {
 	im, key, err := identify(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func Build(ctx context.Context, cache string, log io.Writer) (*Image, error) {
 }
 
 // Cached reports whether Build would find its image in the cache directory. It fails
-// where dpkg does not say which versions are installed.
+// where dpkg cannot tell which versions are installed.
 func Cached(ctx context.Context, cache string) (bool, error) {
 	_, key, err := identify(ctx)
 	if err != nil {

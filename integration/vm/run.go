@@ -15,43 +15,43 @@ import (
 	"time"
 )
 
-// OutDir is where the guest finds the directory that it shares with the host.
+// OutDir is where the guest has the directory that it shares with the host.
 const OutDir = "/mnt/out"
 
 // Options say how a script is run.
 type Options struct {
-	Timeout time.Duration // of all, boot included; 0 for five minutes
-	Boot    time.Duration // of a boot alone, after which another is tried; 0 for two minutes
+	Timeout time.Duration // of the whole run, boot included; 0 for five minutes
+	Boot    time.Duration // of one boot, after which another is tried; 0 for two minutes
 	Console io.Writer     // gets the guest's console as it comes, if not nil
 	CPUs    int           // 0 for two
 	Memory  int           // MiB, 0 for 1536
 
-	// Disks are files that the guest has as virtio disks (modprobe virtio_blk), which
-	// come to be vda, vdb and so on. What it writes to them without a flush is in the
-	// file all the same when QEMU is killed; what is in its page cache only is not.
+	// Disks are files that the guest has as virtio disks (modprobe virtio_blk): vda, vdb
+	// and so on. What it writes to them is in the file even without a flush when QEMU is
+	// killed; what is only in its page cache is not.
 	Disks []string
-	// Forward, if not nil, gives the guest a network card (modprobe virtio_net) of
-	// address 10.0.2.15/24 in a network of its own with this host, which is 10.0.2.2
-	// there. Its TCP ports are reached from here at the ports of 127.0.0.1 that name
-	// them; no other way leads in or out.
+	// Forward, if not nil, gives the guest a network card (modprobe virtio_net) of address
+	// 10.0.2.15/24 in a network of its own with this host, which is 10.0.2.2 there. The
+	// map's keys are ports of 127.0.0.1 here, its values the guest's TCP ports behind
+	// them; there is no other connection in or out.
 	Forward map[uint16]uint16
 }
 
-// Result is what a script has left behind.
+// Result is the result of a script.
 type Result struct {
 	Status int           // exit status of the script
 	Output string        // of the script: standard output and standard error
-	CPU    time.Duration // of the host's processors that the machine has used
+	CPU    time.Duration // of the host's processors used by the machine
 }
 
-// ErrDied says that the guest ended before its script.
+// ErrDied means that the guest ended before its script.
 var ErrDied = errors.New("the virtual machine ended before its script did")
 
-// errNoBoot says that a guest did not get as far as its script.
+// errNoBoot means that a guest did not get as far as its script.
 var errNoBoot = errors.New("the virtual machine does not boot")
 
-// boots is how often a machine is started that gets stuck before its script. An
-// emulated one on a busy host does so now and then.
+// boots is how often to start a machine that gets stuck before its script, as an
+// emulated one on a busy host does now and then.
 const boots = 3
 
 // Run boots the image, has its bash run script as root and shuts it down. The
@@ -151,9 +151,9 @@ func (im *Image) args(out string, o Options) []string {
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", strconv.Itoa(cpus), "-m", strconv.Itoa(memory),
 		"-kernel", filepath.Join(im.dir, "vmlinux"), "-initrd", filepath.Join(im.dir, "initrd.gz"),
-		// Without tsc=reliable the guest's clock is the HPET, whose every reading
-		// costs microseconds. Without no_timer_check the kernel panics when a busy
-		// host lets it wait for its first timer ticks.
+		// Without tsc=reliable the guest's clock is the HPET, whose every reading costs
+		// microseconds. Without no_timer_check the kernel panics when a busy host delays its
+		// first timer ticks.
 		"-append", "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check",
 	}
 	share := func(tag, path, options string) {
@@ -177,7 +177,7 @@ func (im *Image) args(out string, o Options) []string {
 	return args
 }
 
-// endWithParent has the command and its children die with this process or its
+// endWithParent makes the command and its children die with this process or its
 // context.
 func endWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

@@ -79,7 +79,7 @@ func TestOldImagesGoUnlessTheyRun(t *testing.T) {
 	left("lock")
 }
 
-// fakeQEMU stands for a QEMU in PATH that gets stuck the first times.
+// fakeQEMU puts a QEMU into PATH that gets stuck the first times.
 const fakeQEMU = `#!/bin/bash
 for a; do case $a in local,id=out,path=*) a=${a#*path=}; out=${a%%,*} ;; esac; done
 echo x >>$out/tries
@@ -89,7 +89,7 @@ echo 7 >$out/status
 `
 
 // A kernel that panics before its script has begun, as on a host that is too busy,
-// is worth another boot.
+// is booted again.
 func TestMachineThatPanicsInBootIsStartedAgain(t *testing.T) {
 	for stuck, works := range map[string]bool{"2": true, "3": false} {
 		bin, out := t.TempDir(), t.TempDir()
