@@ -17,8 +17,8 @@ import (
 	"github.com/ironwarp/ironwarp/integration/vm"
 )
 
-// Limits of the time. On two idle processors a machine is built in a minute and
-// all runs take some three; on busy ones it is several times that.
+// Limits of time. On two idle processors building a machine takes a minute and all runs
+// some three; on busy ones it is several times that.
 const (
 	buildTime = 15 * time.Minute
 	runTime   = 40 * time.Minute
@@ -28,7 +28,7 @@ const (
 // guestMemory is in MiB; half of it has to hold the capture.
 const guestMemory = 2048
 
-// lab is where everything is.
+// lab has the paths of everything that a run uses.
 type lab struct {
 	image  *vm.Image
 	binary string // ironwarp
@@ -42,14 +42,14 @@ type lab struct {
 	times []machineTime
 }
 
-// machineTime is what the run of a machine has cost.
+// machineTime is the cost of a machine's run.
 type machineTime struct {
 	name       string
 	clock, cpu time.Duration
 }
 
-// run boots a machine for a script, and notes what that costs under the name of the
-// directory that gets what it leaves.
+// run boots a machine for a script, and records its cost under the name of the
+// directory that gets its files.
 func (l *lab) run(ctx context.Context, out, script string, o vm.Options) (vm.Result, error) {
 	begin := time.Now()
 	res, err := l.image.Run(ctx, out, script, o)
@@ -57,7 +57,7 @@ func (l *lab) run(ctx context.Context, out, script string, o vm.Options) (vm.Res
 	return res, err
 }
 
-// took notes what something has cost.
+// took records what something has cost.
 func (l *lab) took(name string, clock, cpu time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +74,7 @@ func (l *lab) printTimes(w io.Writer) {
 	}
 }
 
-// program is the path of one of these.
+// program is the path of one of these test programs.
 func (l *lab) program(name string) string { return filepath.Join(l.built, name) }
 
 // plan is what one virtual machine is to do.
@@ -83,22 +83,22 @@ type plan struct {
 	suite string // regexp for the names of the suite's tests; empty: none
 }
 
-// outcome is what came of a plan.
+// outcome is the result of a plan.
 type outcome struct {
 	rping  []Verdict
 	suite  []SuiteVerdict
-	broken string // why the suite did not come to its end
+	broken string // why the suite did not run to its end
 }
 
-// crashed recognises a crash of the guest's kernel in siw, or in what stands
-// between siw and its consumer.
+// crashed matches a crash of the guest's kernel in siw, or in what is between siw and
+// its consumer.
 var crashed = regexp.MustCompile(`RIP: 0010:\S+ \[(siw|iw_cm|rdma_cm|rdma_ucm|ib_uverbs|ib_core)\]`)
 
-// errSiwCrashed says that siw took the guest's kernel with it.
+// errSiwCrashed means that siw has crashed the guest's kernel.
 var errSiwCrashed = errors.New("siw crashed the kernel of the virtual machine")
 
-// attempt boots a virtual machine and carries a plan out; what it leaves is in
-// the directory out.
+// attempt boots a virtual machine and carries out a plan; its files are in the
+// directory out.
 func (l *lab) attempt(ctx context.Context, p plan, out string) (o outcome, err error) {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return o, err
@@ -153,7 +153,7 @@ func (l *lab) attempt(ctx context.Context, p plan, out string) (o outcome, err e
 // maxTries is how often a case is run whose failure siw is to blame for.
 const maxTries = 3
 
-// all carries a plan out, again and again for what siw is to blame for.
+// all carries out a plan, and repeats what siw is to blame for.
 func (l *lab) all(ctx context.Context, p plan, out string, progress func(string)) (o outcome, err error) {
 	for try := 1; ; try++ {
 		dir := filepath.Join(out, fmt.Sprintf("try%d", try))
@@ -195,7 +195,7 @@ func (o *outcome) merge(next outcome, try int) {
 	}
 }
 
-// again is the plan for what siw is to blame for.
+// again is the plan that repeats what siw is to blame for.
 func (o *outcome) again() (p plan) {
 	for _, v := range o.rping {
 		if !v.Expected() && v.Blame == Peer {

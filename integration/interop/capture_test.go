@@ -22,7 +22,7 @@ var (
 	ourAddr = netip.MustParseAddrPort("10.9.0.2:7200")
 )
 
-// tape is a capture in the making.
+// tape is a capture that is being made.
 type tape struct{ bytes.Buffer }
 
 func newTape() *tape {
@@ -67,8 +67,8 @@ func (t *tape) packet(src, dst netip.AddrPort, seq uint32, flags byte, payload [
 	t.Write(frame)
 }
 
-// open adds the two SYNs and the start-up frames; the sequence numbers of what
-// follows are returned.
+// open adds the two SYNs and the start-up frames, and returns the next sequence
+// numbers.
 func (t *tape) open(tb testing.TB, client, server netip.AddrPort, crc bool) (up, down uint32) {
 	tb.Helper()
 	up, down = 0xfffffff0, 500 // the first one wraps
@@ -211,7 +211,7 @@ func TestStreamIsPutTogetherFromItsSegments(t *testing.T) {
 	}
 }
 
-// What the capture has missed is nobody's fault.
+// Packets that the capture has missed are nobody's fault.
 func TestMissedPacketsProveNothing(t *testing.T) {
 	tp := newTape()
 	up, _ := tp.open(t, siwAddr, ourAddr, true)
@@ -242,7 +242,7 @@ func TestPortsMayBeUsedAgain(t *testing.T) {
 	for _, harm := range []uint32{0, 1} {
 		up, _ := tp.open(t, siwAddr, ourAddr, true)
 		tp.packet(siwAddr, ourAddr, up, 0, fpdu(1, harm))
-		tp.packet(siwAddr, ourAddr, 77, 2, nil) // the next one's sequence numbers are others
+		tp.packet(siwAddr, ourAddr, 77, 2, nil) // the next connection has other sequence numbers
 		tp.packet(ourAddr, siwAddr, 78, 2, nil)
 	}
 	c := tp.read(t)

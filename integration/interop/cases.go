@@ -19,16 +19,16 @@ type Case struct {
 	Server  Side
 	IPv6    bool
 	OurCRC  bool   // we ask for CRCs
-	SiwCRC  bool   // siw does
+	SiwCRC  bool   // siw asks for them
 	Size    int    // bytes of a ping
 	P2P     bool   // the client asks for MPA's peer-to-peer model (RFC 6581)
 	MPA1    bool   // the client begins with MPA revision 1
 	Round   int    // of those that are repeated, from 1
-	Lacking string // why it can't work, if it can't; the peer's fault
-	Quirk   string // what the peer does otherwise than it should, and it works all the same
+	Lacking string // why it can't work, if it can't: what the peer lacks
+	Quirk   string // what the peer does wrong, though the case works
 }
 
-// What siw can't do, or does in its own way.
+// What siw can't do, or does differently.
 const (
 	noORD   = "rping can't post its RDMA Read: it accepts with the ORD that the request offers, and MPA revision 1 offers none"
 	crcLost = "siw as a responder does not ask for the CRC that it was told to require, so there is none"
@@ -38,7 +38,7 @@ const (
 // (RFC 5044 section 7.1.1).
 func (c Case) WantCRC() bool { return (c.OurCRC || c.SiwCRC) && c.Quirk != crcLost }
 
-// pings is how often each case goes back and forth.
+// pings is the number of pings in each case.
 const pings = 5
 
 // segments is a payload of many segments at the MTU of the virtual network.
@@ -77,7 +77,7 @@ func (c Case) crc() string {
 	return "nocrc"
 }
 
-// Feature says what the case is about.
+// Feature names what the case is about.
 func (c Case) Feature() string {
 	f := map[string]string{"crc": "CRC", "ourcrc": "CRC, which only we ask for", "siwcrc": "CRC, which only siw asks for", "nocrc": "no CRC"}[c.crc()]
 	f = fmt.Sprintf("%s, %d bytes", f, c.Size)

@@ -13,19 +13,17 @@ type connection struct {
 	wire           wire
 }
 
-// half is one direction of a connection: its bytes, put in order. What was
-// repeated counts once.
+// half is one direction of a connection: its bytes, in order and without repetitions.
 type half struct {
 	next    uint32 // sequence number
 	begun   bool
 	bytes   []byte            // not yet taken by the reader
-	ahead   map[uint32][]byte // what came before its turn
+	ahead   map[uint32][]byte // what came early
 	lost    bool              // too much is missing: the capture has dropped packets
-	repeats int               // segments, all or part of which had been there before
+	repeats int               // segments, all or part of which had come before
 }
 
-// maxAhead is how many segments may come before their turn. The wire has no
-// queue that holds as many.
+// maxAhead is how many segments may come early. No queue of the wire holds as many.
 const maxAhead = 4096
 
 func (h *half) add(s segment) {
@@ -57,7 +55,7 @@ func (h *half) add(s segment) {
 	}
 }
 
-// take appends what is new of a segment that is not ahead of its turn.
+// take appends what is new of a segment that does not come early.
 func (h *half) take(seq uint32, p []byte) {
 	old := int(h.next - seq)
 	if old > 0 {
@@ -70,8 +68,8 @@ func (h *half) take(seq uint32, p []byte) {
 	h.next += uint32(len(p) - old)
 }
 
-// readConnections reads all connections of a capture, and judges what they
-// carry. A connection is found again by its ends, the client's first.
+// readConnections reads all connections of a capture, and judges what they carry. A
+// connection's key is its ends, the client's first.
 func readConnections(path string) ([]*connection, error) {
 	f, err := os.Open(path)
 	if err != nil {

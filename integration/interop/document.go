@@ -64,7 +64,7 @@ func (r *report) document(w io.Writer) {
 
 func row(w io.Writer, cells ...string) { fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")) }
 
-// sectionResult is what became of the cases about one section of an RFC.
+// sectionResult is the result of the cases about one section of an RFC.
 type sectionResult struct {
 	name    string
 	names   []string
@@ -73,7 +73,7 @@ type sectionResult struct {
 	lacking []string
 }
 
-// sections groups the suite's cases, those that siw can't do included.
+// sections groups the suite's cases, including those that siw can't do.
 func (r *report) sections() []*sectionResult {
 	var all []*sectionResult
 	byName := make(map[string]*sectionResult)
@@ -121,7 +121,7 @@ func (s *sectionResult) count(siwActs bool) string {
 
 func (s *sectionResult) lacks() string { return strings.Join(s.lacking, "; ") }
 
-// terminates are the rows of what siw said in its Terminates.
+// terminates are the rows of what siw's Terminates say.
 func (r *report) terminates() string {
 	var b strings.Builder
 	seen := make(map[string]bool)
@@ -138,7 +138,7 @@ func (r *report) terminates() string {
 	return b.String()
 }
 
-// siwMeans is what siw meant by the Terminate Control that it sent.
+// siwMeans is what siw means by a Terminate Control.
 func siwMeans(t []byte) string {
 	layers := []string{"RDMA", "DDP", "MPA"}
 	layer, typ := int(t[0]&15), t[0]>>4

@@ -17,8 +17,8 @@ import (
 //go:embed esp.sh
 var espScript string
 
-// Limits of the time in the machine whose kernel does ESP. Without -whole its runs
-// take some 15 minutes beside another machine.
+// Limits of time in the machine whose kernel does ESP. Without -whole its runs take
+// some 15 minutes beside another machine.
 const (
 	espTime    = 30 * time.Minute // of each program
 	matrixTime = 25 * time.Minute
@@ -26,20 +26,18 @@ const (
 )
 
 // kernelTests are the tests of package ipsectest that need the kernel's ESP. They
-// measure, and so have the machine for themselves; the others and the matrix run
-// side by side.
+// measure, and so have the machine to themselves; the others and the matrix run side by
+// side.
 const kernelTests = "^TestKernelESP"
 
-// planeless are tests to which it is all the same who does ESP: of certificates,
-// of IKE's own keys and of what strongSwan says when it fails; and those of which
-// the matrix has more; and two whose deletes and strangers hit the emulated
-// machine's slow exchanges at moments that are no longer those they mean. make
+// planeless are tests that do not depend on what does ESP: of certificates, of IKE's
+// own keys and of strongSwan's error messages; tests that the matrix covers; and two
+// that rely on timing which the emulated machine's slow exchanges do not keep. make
 // test runs them. Those over SCTP have a machine of their own.
 const planeless = "Associations?|SCTP|LinksOfAPeer|OfEachLink|Datagrams|StreamDoesNotGoOn|Phase2DeleteLeaves/IKE/set-up|Certificate|Credentials|CRL|OCSP|Revoked|CannotAuthenticate|FreshIKEKeys|AuthenticatesAnew|Explained|MissingPlugins|ProfilesCarry|TripleDES|BlockCounts|BlockIsPutBack|DoctorShowsBlocks|/SCTP|EveryAnswerThatQuotes|ForwardedQuotes|WithoutTables|TableOfTheGuard"
 
-// largeESP are tests that are left out but for -whole: make test has them with
-// userland ESP, and what the kernel adds to them is in others of their table, or in
-// those of kernelTests.
+// largeESP are tests that only -whole runs: make test has them with userland ESP, and
+// others of their table, or kernelTests, cover what differs with the kernel's.
 const largeESP = "Phase2DeleteLeavesTheStreamUp/IKEv1|GuardGoesAfterTheLastByteOfItsLink/IPv6|KernelESPWithSiwInside/we connect, siw.s SA|KernelESPWithSiwInside/siw connects, a Manager" +
 	"|BlockStopsNothingElse|BlockOutlivesItsProcess|PeerThatRebooted|PeerThatForgotEverything|FlowIsAdmittedUnder|FlowOfRightAddresses" +
 	"|ChildDeletedTenTimes|WrongKey|WrongIdentity|NoESPAnywhere|DifferentNumbersOfChildSAs|IPv6StreamSurvives|OtherTrafficToThePeer" +
@@ -64,15 +62,15 @@ const (
 	logMatrix = "ikematrix"
 )
 
-// espOutcome is what came of the machine whose kernel does ESP.
+// espOutcome is the result of the machine whose kernel does ESP.
 type espOutcome struct {
 	kernel, others []Test            // by test
 	matrix         *ikematrix.Report // nil: it was not run
 	trouble
 }
 
-// espScriptFor carries out the tests that match only ("": all, and the matrix) in
-// the guest, with the largest tables in full if whole.
+// espScriptFor runs the tests that match only ("": all, and the matrix) in the guest,
+// with the largest tables in full if whole.
 func (l *lab) espScriptFor(only string, whole bool) string {
 	var b strings.Builder
 	large, matrix := "", ""
@@ -102,12 +100,12 @@ func (l *lab) espScriptFor(only string, whole bool) string {
 	return b.String()
 }
 
-// skipLarge is the pattern of what a program skips, large first: of the alternatives
-// that match a test's name the testing package takes the first, and where that goes on
-// to name a test below it, the test itself is begun.
+// skipLarge is the pattern of what a program skips, large first: the testing package
+// takes the first alternative that matches a test's name, and where that alternative
+// also names a test below it, the test itself is begun.
 func skipLarge(large, rest string) string { return strings.Trim(large+"|"+rest, "|") }
 
-// esp boots the machine and carries the tests out.
+// esp boots the machine and runs the tests.
 func (l *lab) esp(ctx context.Context, only string, whole bool, out string) (o espOutcome, err error) {
 	if err := l.programs(ctx, l.espScriptFor(only, whole), out, allowed(machineESP, whole)); err != nil {
 		return o, err
@@ -115,7 +113,7 @@ func (l *lab) esp(ctx context.Context, only string, whole bool, out string) (o e
 	return readESP(out)
 }
 
-// espAgain is esp, again if siw has crashed the machine.
+// espAgain is esp, repeated if siw has crashed the machine.
 func (l *lab) espAgain(ctx context.Context, only string, whole bool, out string, progress func(string)) (o espOutcome, err error) {
 	for try := 1; ; try++ {
 		o, err = l.esp(ctx, only, whole, filepath.Join(out, fmt.Sprintf("esp%d", try)))
@@ -126,7 +124,7 @@ func (l *lab) espAgain(ctx context.Context, only string, whole bool, out string,
 	}
 }
 
-// readESP reads what the programs have left in a directory.
+// readESP reads the programs' results in a directory.
 func readESP(dir string) (o espOutcome, err error) {
 	if o.kernel, err = o.readProgram(dir, logKernel); err != nil {
 		return o, err

@@ -92,7 +92,7 @@ func TestRowsAreInTheOrderOfTheSource(t *testing.T) {
 	}
 }
 
-// A test whose rows passed can fail by itself.
+// A test whose rows passed can itself fail.
 func TestParentThatFailsAloneIsReported(t *testing.T) {
 	got := readTests("=== RUN   TestX\n=== RUN   TestX/a\n=== ATTR  TestX/a row what\n--- FAIL: TestX (1.00s)\n    --- PASS: TestX/a (0.50s)\n")
 	if len(got) != 2 || got[0].Name != "TestX" || got[0].Result != resultFail {
@@ -108,13 +108,13 @@ func TestScriptOfESPIsShell(t *testing.T) {
 	}
 }
 
-// tableVar makes the tests below a table whose rows are all begun, as in the programs
-// whose rows the scripts leave out.
+// tableVar turns the tests below into a table all of whose rows are begun, as in the
+// programs whose rows the scripts leave out.
 const tableVar = "IRONWARP_INTEROP_TABLE"
 
 // TestPhase2DeleteLeavesTheStreamUpIsLeftOutWhole and the next have the names of tables
-// of which a shorter run leaves out rows: with the pattern of the script such a row is
-// not begun at all, for one that is begun and left by its parts has nothing to show.
+// of which a shorter run leaves out rows: with the script's pattern such a row is not
+// even begun, for a row that is begun without its parts shows nothing.
 func TestPhase2DeleteLeavesTheStreamUpIsLeftOutWhole(t *testing.T) {
 	l := &lab{}
 	leftOut(t, l.espScriptFor("", false), "IKEv1", "IKEv2", "IKEv2/local,_busy")
@@ -127,8 +127,8 @@ func TestPhase2DeleteLeavesAssociationsUpIsLeftOutWhole(t *testing.T) {
 	leftOut(t, l.sctpScriptFor("", true), "SCTP_in_UDP_IKEv1", "SCTP_in_UDP_IKEv2", "SCTP_in_UDP_IKEv2/local,_busy", "kernel_SCTP_IKEv2")
 }
 
-// leftOut runs the test that calls it as a table, with the pattern of what ipsectest
-// skips in a script: no row that begins with out may be begun, the rows in must.
+// leftOut runs its caller as a table, with the pattern of what ipsectest skips in a
+// script: no row that begins with out may be begun; the rows in must be.
 func leftOut(t *testing.T, script, out string, in ...string) {
 	t.Helper()
 	if os.Getenv(tableVar) != "" {
@@ -162,7 +162,7 @@ func leftOut(t *testing.T, script, out string, in ...string) {
 	}
 }
 
-// wantScript fails the test unless that is a script for bash which runs so many
+// wantScript fails the test unless script is valid for bash and runs that many
 // programs.
 func wantScript(t *testing.T, script string, programs int) {
 	t.Helper()
@@ -178,7 +178,7 @@ func wantScript(t *testing.T, script string, programs int) {
 	}
 }
 
-// leave writes what programs leave in the guest's directory.
+// leave writes the files that programs leave in the guest's directory.
 func leave(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -16,8 +16,8 @@ func (o *espOutcome) passed() int {
 	return k + others + o.matrixRows()
 }
 
-// unexpected names what is not as expected: a test that needs the kernel's ESP must
-// not be skipped here. A program that did not come to its end is one more.
+// unexpected names what is not as expected: a test that needs the kernel's ESP must not
+// be skipped here. A program that did not run to its end is one more.
 func (o *espOutcome) unexpected() []string {
 	names := slices.Concat(namesOf(o.kernel, resultFail, resultSkip), namesOf(o.others, resultFail), o.broken)
 	if o.matrix != nil {
@@ -73,8 +73,8 @@ func (o *espOutcome) print(w io.Writer, dir string) {
 	}
 }
 
-// complaints are what a log says of a test and of those below it, without the
-// log lines of the program under test and of strongSwan.
+// complaints are a log's lines about a test and those below it, without the log lines
+// of the program under test and of strongSwan.
 func complaints(log, name string) string {
 	var b strings.Builder
 	ours := false
@@ -90,7 +90,7 @@ func complaints(log, name string) string {
 	return strings.TrimRight(tailLines(b.String(), 60), "\n")
 }
 
-// charonLine is one of strongSwan's log, of which a failed test shows the end.
+// charonLine matches a line of strongSwan's log, whose end a failed test prints.
 var charonLine = regexp.MustCompile(`^\s+[0-9][0-9]:[0-9][0-9]:[0-9][0-9] [0-9][0-9]\[`)
 
 func tailLines(s string, n int) string {
@@ -98,8 +98,8 @@ func tailLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "")
 }
 
-// document is the part of docs/interop.md about the kernel's ESP. What was
-// measured is only printed: it is another number in each run.
+// document is the part of docs/interop.md about the kernel's ESP. What was measured is
+// only printed: it differs from run to run.
 func (o *espOutcome) document(w io.Writer) {
 	fmt.Fprint(w, espHead)
 	documentRows(w, "between two hosts", o.rows())

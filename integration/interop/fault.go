@@ -2,20 +2,20 @@ package main
 
 import "strings"
 
-// Blame is who is to blame for what went wrong, by what was on the wire.
+// Blame is who is to blame for a failure, by what was on the wire.
 type Blame int
 
 // The verdicts.
 const (
 	Nobody Blame = iota // nothing on the wire is wrong
-	Peer                // what siw sent is: the case may be repeated
-	Us                  // what we sent is, or we took what we should not have
+	Peer                // siw sent something wrong: the case may be repeated
+	Us                  // we sent something wrong, or accepted what we should not have
 )
 
-// judgeWire decides who is to blame. worked: the case found nothing wrong. What
-// we sent has to be right whether a case found it out or not; and a stream that
-// brought an FPDU with a wrong CRC must not have worked, for the receiver has to
-// end it (RFC 5044 section 8.1).
+// judgeWire decides who is to blame. worked: the case found nothing wrong. What we sent
+// has to be right whether a case noticed or not; and a stream that brought an FPDU with
+// a wrong CRC must not have worked, for the receiver has to end it (RFC 5044 section
+// 8.1).
 func judgeWire(fs []Fault, worked bool) (Blame, string) {
 	blame, what := Nobody, []string(nil)
 	for _, f := range fs {

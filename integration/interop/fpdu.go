@@ -10,8 +10,8 @@ import (
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
-// wire is what a connection carries, as this process sees it: it computes each
-// CRC itself, outside of the virtual machine and with neither end's code.
+// wire is what a connection carries. This process computes each CRC itself, outside of
+// the virtual machine and without either end's code.
 type wire struct {
 	Startup
 	up, down direction
@@ -48,7 +48,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// read takes what has come since: start-up frames first, then FPDUs.
+// read parses what has come since: start-up frames first, then FPDUs.
 func (c *connection) read() {
 	w := &c.wire
 	if w.Request == nil {
@@ -73,7 +73,7 @@ func (c *connection) read() {
 	}
 }
 
-// takeFrame takes a start-up frame if it is there.
+// takeFrame takes a start-up frame if it is complete.
 func takeFrame(h *half, d *direction, reply bool) *mpa.Frame {
 	if d.garbage != "" || len(h.bytes) < startupFixed {
 		return nil
@@ -91,7 +91,7 @@ func takeFrame(h *half, d *direction, reply bool) *mpa.Frame {
 	return &fr
 }
 
-// takeULPDU takes an FPDU if it is there and judges it. No end of a test has
+// takeULPDU takes an FPDU if it is complete, and judges it. No end in these tests has
 // markers.
 func takeULPDU(h *half, d *direction, crc bool) []byte {
 	if d.garbage != "" || len(h.bytes) < lengthField {

@@ -1,21 +1,20 @@
-// Command interop proves IronWarp against other RDMA stacks: it boots a virtual
-// machine with Linux' soft-iWARP (siw), runs our program and theirs against
-// each other in both roles, and prints what worked. make interop runs it.
+// Command interop tests IronWarp against other RDMA stacks: it boots a virtual machine
+// with Linux' soft-iWARP (siw), runs our program and theirs against each other in both
+// roles, and prints what worked. make interop runs it.
 //
 //	interop [-binary bin/ironwarp] [-cache .cache/vm] [-document docs/interop.md] [-matrix docs/ipsec-matrix.md]
 //	        [-part siw|esp|sctp|power|mounted] [-run regexp] [-whole] [-repeat n] [-at-once n]
 //	        [-logs directory] [-summary file] [-v]
 //
-// One machine runs rping of librdmacm against ironwarp rping, and the conformance
-// suite (package iwarptest/conformance) with package verbs at one end and siw at
-// the other. Another one has the kernel's ESP: there run the tests of
-// integration/ipsectest, which have siw inside of ESP, too, and the matrix of
-// integration/ikematrix. The third has the kernel's SCTP: the tests of
-// transport, transport/ksctp and integration/oversctp, those of
-// integration/ipsectest, integration/chaos and integration/peers that are about it, and the demo. The
-// tests of integration/history that cut the power of a host kill a machine of theirs,
-// and integration/newcomer follows README in one.
-// In the machines suite and matrix are this program:
+// One machine runs rping of librdmacm against ironwarp rping, and the conformance suite
+// (package iwarptest/conformance) with package verbs at one end and siw at the other.
+// Another one has the kernel's ESP: there run the tests of integration/ipsectest, some
+// of them with siw inside of ESP, and the matrix of integration/ikematrix. The third
+// has the kernel's SCTP: the tests of transport, transport/ksctp and
+// integration/oversctp, those of integration/ipsectest, integration/chaos and
+// integration/peers that are about it, and the demo. The tests of integration/history
+// that cut a host's power kill a machine of their own, and integration/newcomer follows
+// README in one. In the machines the suite and the matrix are this program:
 //
 //	interop suite -agent PROGRAM [-results file] [flags of go test]
 //	interop ikematrix [-results file] [-kernel] [flags of go test]
@@ -109,7 +108,7 @@ func parse() (a arguments, err error) {
 	return a, err
 }
 
-// String is the run as one asks make for it.
+// String is the make command for the run.
 func (a arguments) String() string {
 	var args []string
 	if a.whole {
@@ -130,8 +129,8 @@ func (a arguments) String() string {
 	return fmt.Sprintf("make interop ARGS='%s'", strings.Join(args, " "))
 }
 
-// firstTime is how long a run takes where it has not been made yet, two processors and the
-// building of the machines supposed; 0: nobody has measured that.
+// firstTime is how long a first run takes on two processors, including building the
+// machines; 0: unknown.
 func (a arguments) firstTime() time.Duration {
 	if a.String() == "make interop" {
 		return 20 * time.Minute
@@ -151,7 +150,8 @@ const (
 // includes reports whether a part is to be run.
 func (a arguments) includes(part string) bool { return a.part == "" || a.part == part }
 
-// documents reports that nothing is left out, so that the results are those of the documents.
+// documents reports that nothing is left out, so that the documents can be written from
+// the results.
 func (a arguments) documents() bool { return a.whole && a.part == "" && a.only == "" && a.repeat == 1 }
 
 // plan is what the machine with siw is to do.

@@ -12,8 +12,8 @@ import (
 	hosts "github.com/ironwarp/ironwarp/integration/lab"
 )
 
-// TestMain is the matrix where a test runs this program with the command line of a
-// script.
+// TestMain runs the matrix when a test starts this program with a script's command
+// line.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "ikematrix" {
 		main()
@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestMatrixBeginsWithTheFlagsOfTheScript: with some flag of a shorter run the matrix
-// was skipped, which is no failure of a test program.
+// TestMatrixBeginsWithTheFlagsOfTheScript: a wrong flag for a shorter run would skip
+// the matrix, which a test program does not report as a failure.
 func TestMatrixBeginsWithTheFlagsOfTheScript(t *testing.T) {
 	hosts.Require(t)
 	for _, whole := range []bool{false, true} {
@@ -44,7 +44,7 @@ func TestMatrixBeginsWithTheFlagsOfTheScript(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOutIsThere: a name that was changed since would be left out no more.
+// TestWhatIsLeftOutIsThere: a test that was renamed would no longer be left out.
 func TestWhatIsLeftOutIsThere(t *testing.T) {
 	patterns := map[string][]string{"integration/ipsectest": {kernelTests, planeless, largeESP}}
 	for _, p := range sctpPrograms {

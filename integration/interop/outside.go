@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// outside is a test whose program runs on this host, and which boots machines of its
-// own.
+// outside is a test program that runs on this host and boots machines of its own.
 type outside struct {
 	part     string
 	log      string // the test program, and its log
@@ -23,12 +22,11 @@ type outside struct {
 	limit    time.Duration
 	title    string // of its results
 	what     string // logged when it begins
-	document string // what docs/interop.md says above its results
-	// mayLack says that it is no failure that it is skipped: it needs more than what
-	// the list of packages names.
+	document string // what docs/interop.md has above its results
+	// mayLack: a skip is not a failure, as it needs more than the listed packages.
 	mayLack bool
-	// apart says that it is run only where its part is named: it takes as long as all
-	// others together.
+	// apart: it is run only where its part is named, as it takes as long as all others
+	// together.
 	apart bool
 }
 
@@ -39,14 +37,14 @@ var outsides = []outside{
 		what: "README's two hosts with systemd", document: mountedHead, mayLack: true, apart: true},
 }
 
-// outsideOutcome is what came of one.
+// outsideOutcome is the result of one.
 type outsideOutcome struct {
 	outside
 	tests []Test
 	trouble
 }
 
-// outside runs one, with the virtual machine that is in cache.
+// outside runs one, with the virtual machine in the cache.
 func (l *lab) outside(ctx context.Context, what outside, cache, out string) (o outsideOutcome, err error) {
 	o.outside = what
 	out = filepath.Join(out, o.part)
@@ -97,8 +95,8 @@ func (o *outsideOutcome) passed() int {
 	return n
 }
 
-// unexpected names what is not as expected, and what was skipped though there is all
-// it needs.
+// unexpected names what is not as expected, and what was skipped though nothing is
+// missing.
 func (o *outsideOutcome) unexpected() []string {
 	names := slices.Concat(namesOf(o.tests, resultFail), o.broken)
 	if !o.mayLack {
@@ -107,7 +105,7 @@ func (o *outsideOutcome) unexpected() []string {
 	return names
 }
 
-// skipped counts what this host lacks something for.
+// skipped counts the tests for which this host lacks something.
 func (o *outsideOutcome) skipped() int {
 	_, _, skipped := countTests(o.tests)
 	if !o.mayLack {

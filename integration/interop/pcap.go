@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-// Of the file that tcpdump writes on a little-endian machine.
+// Constants of the file that tcpdump writes on a little-endian machine.
 const (
 	pcapMagic     = 0xa1b2c3d4
 	pcapHeader    = 24

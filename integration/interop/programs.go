@@ -19,8 +19,8 @@ import (
 //go:embed programs.sh
 var programsScript string
 
-// programs runs a script that begins with programsScript in a machine of its own.
-// What it leaves is in the directory out.
+// programs runs a script that begins with programsScript in a machine of its own. Its
+// files are in the directory out.
 func (l *lab) programs(ctx context.Context, script, out string, limit time.Duration) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
@@ -43,17 +43,17 @@ func (l *lab) programs(ctx context.Context, script, out string, limit time.Durat
 	return nil
 }
 
-// trouble is what went wrong beside the tests that have failed.
+// trouble is what went wrong apart from failed tests.
 type trouble struct {
-	broken []string // programs that did not come to their end, and why
-	shaky  []string // what has failed, and passed when it was run again
+	broken []string // programs that did not run to their end, and why
+	shaky  []string // tests that failed, and passed when run again
 }
 
-// secondTry marks what a second try leaves.
+// secondTry marks the files of a second try.
 const secondTry = "-again"
 
-// readProgram reads what a test program has left in a directory, of its second try
-// too.
+// readProgram reads a test program's results in a directory, including those of a
+// second try.
 func (o *trouble) readProgram(dir, name string) ([]Test, error) {
 	log, err := os.ReadFile(filepath.Join(dir, name+".log"))
 	if err != nil {
@@ -89,8 +89,8 @@ func (o *trouble) retried(first []Test, log string, second []Test) []Test {
 	return all
 }
 
-// ended notes a program that failed by something else than its tests: a limit of
-// the time, a panic, a goroutine that was left behind.
+// ended records a program that failed for another reason than its tests: a limit of
+// time, a panic, a leaked goroutine.
 func (o *trouble) ended(dir, name, log string, tests []Test) {
 	status := readStatus(dir, name)
 	for _, t := range tests {

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// report is the result of a run, to be printed and written down.
+// report is the result of a run, to be printed and written to the documents.
 type report struct {
 	kernel, version string
 	outcome
@@ -130,7 +130,7 @@ func rpingRow(v Verdict) []string {
 	return []string{peer, ip, v.Feature(), result + tries(v.Tries)}
 }
 
-// tries says that a case was repeated.
+// tries is a note that a case was repeated.
 func tries(n int) string {
 	if n < 2 {
 		return ""
@@ -185,7 +185,7 @@ type group struct {
 	seconds               float64
 }
 
-// variants are the suite's results by variant, in the order of their running.
+// variants are the suite's results by variant, in the order of the runs.
 func (r *report) variants() []*group {
 	var gs []*group
 	byName := make(map[string]*group)
@@ -209,7 +209,7 @@ func (g *group) add(v SuiteVerdict) {
 	}
 }
 
-// section is where an RFC says what a case is about, without the rule.
+// section is the RFC's section that a case is about, without the rule.
 func section(rfc string) string {
 	f := strings.Fields(rfc)
 	if i := slices.Index(f, "section"); i >= 0 && i+1 < len(f) {

@@ -9,14 +9,14 @@ import (
 //go:embed guest.sh
 var guestScript string
 
-// firstPort is the port of the first case. Each has its own, so that none
-// meets what an earlier one has left.
+// firstPort is the port of the first case. Each case has its own, so that none gets
+// what an earlier one has left.
 const firstPort = 7200
 
 // suitePort is the first port of the suite.
 const suitePort = 7400
 
-// script carries a plan out in the guest.
+// script carries out a plan in the guest.
 func (l *lab) script(p plan) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "capture_length=%d\n%s", captureLength, guestScript)
@@ -31,7 +31,7 @@ func (l *lab) script(p plan) string {
 	return b.String()
 }
 
-// command is the guest's call for one case: siw is in namespace A, we are in B.
+// command is the guest's command for one case: siw is in namespace A, we are in B.
 func command(binary string, c Case, port int) string {
 	siwAddr, ourAddr := "10.9.0.1", "10.9.0.2"
 	if c.IPv6 {

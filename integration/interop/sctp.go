@@ -25,9 +25,9 @@ const machineSCTP = 70 * time.Minute
 // other.
 var sctpPrograms = []struct {
 	name  string // of the program and of its log
-	tests string // what of it runs there
-	skip  string // and what of that does not
-	large string // and what of it -whole alone does: combinations of what runs by itself, all of chaos beside the demo
+	tests string // those of its tests that run there
+	skip  string // except these
+	large string // and except these without -whole: combinations of what also runs alone, and all of chaos, as the demo runs
 	limit time.Duration
 	aside bool // it runs beside the next
 }{
@@ -39,30 +39,30 @@ var sctpPrograms = []struct {
 	{"peers", "WhatIsQueued|NarrowerThanItsEnds", "/_tcp$|/_sctp-udp$|/^tcp_|/^sctp-udp_", "NarrowerThanItsEnds/sctp later|WhatIsQueuedForARemovedPeerIsNeverSent/removed from the files", 15 * time.Minute, false},
 }
 
-// associations are the tests of package ipsectest about the kernel's SCTP inside
-// of its ESP, and besides what of them make test does with SCTP in UDP and
-// userland ESP, and deletes during set-up, which meet the emulated machine's slow
-// exchanges at moments that are no longer those they mean.
+// associations are the tests of package ipsectest about the kernel's SCTP inside of its
+// ESP, without those that make test runs with SCTP in UDP and userland ESP, and without
+// deletes during set-up, which rely on timing that the emulated machine's slow
+// exchanges do not keep.
 const (
 	associations = "Phase2DeleteLeavesAssociationsUp|ControlAnAssociation|AssociationSurvivesEveryLoss|AssociationsSurviveOverIPv6|ClearAssociationIsNotAdmitted|BlockedPeerReachesNothing|PeerWithoutAnSAIsNotAnswered|GatewaysTunnel|ControlAGateway|KernelSCTP|MultihomedAssociation|PeerOfAnAssociationThatRebooted"
 	besides      = "/SCTP in UDP IKEv1|/SCTP in UDP IPv|/SCTP in UDP$|/^TCP|Phase2DeleteLeavesAssociationsUp/IKE/set-up"
 )
 
-// logDemo is the log of the demo, and of what it left.
+// logDemo is the log of the demo, and of its files.
 const (
 	logDemo  = "demo"
 	demoTime = 10 * time.Minute
 	demoRow  = "the demo, `make demo TRANSPORT=sctp`: a disk is copied and written while child SAs are deleted and strongSwan is killed"
 )
 
-// sctpOutcome is what came of the machine whose kernel has SCTP.
+// sctpOutcome is the result of the machine whose kernel has SCTP.
 type sctpOutcome struct {
 	tests []Test
 	trouble
 }
 
-// sctpScriptFor carries out the tests that match only ("": all, and the demo) in
-// the guest, with the largest tables in full if whole.
+// sctpScriptFor runs the tests that match only ("": all, and the demo) in the guest,
+// with the largest tables in full if whole.
 func (l *lab) sctpScriptFor(only string, whole bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%s\nexport IRONWARP_BINARY=%s\n", programsScript, sctpScript, quote(l.binary))
@@ -92,7 +92,7 @@ func (l *lab) sctpScriptFor(only string, whole bool) string {
 	return b.String()
 }
 
-// sctp boots the machine and carries the tests out.
+// sctp boots the machine and runs the tests.
 func (l *lab) sctp(ctx context.Context, only string, whole bool, out string) (o sctpOutcome, err error) {
 	out = filepath.Join(out, "sctp")
 	if err := l.programs(ctx, l.sctpScriptFor(only, whole), out, allowed(machineSCTP, whole)); err != nil {
@@ -101,7 +101,7 @@ func (l *lab) sctp(ctx context.Context, only string, whole bool, out string) (o 
 	return readSCTP(out, only == "")
 }
 
-// readSCTP reads what the programs have left in a directory, and the demo.
+// readSCTP reads the results of the programs and of the demo in a directory.
 func readSCTP(dir string, demo bool) (o sctpOutcome, err error) {
 	for _, p := range sctpPrograms {
 		tests, err := o.readProgram(dir, p.name)
@@ -116,10 +116,10 @@ func readSCTP(dir string, demo bool) (o sctpOutcome, err error) {
 	return o, nil
 }
 
-// claim is a line of the table that the demo ends with.
+// claim is a line of the table at the end of the demo.
 var claim = regexp.MustCompile(`(?m)^(ok|FAIL)  `)
 
-// readDemo takes the demo for a test.
+// readDemo reads the demo's result as that of a test.
 func readDemo(dir string) Test {
 	t := Test{Name: "Demo", Result: resultFail, Row: demoRow}
 	if readStatus(dir, logDemo) == "0" {

@@ -17,7 +17,7 @@ func TestScriptOfSCTPIsShell(t *testing.T) {
 	}
 }
 
-// sctpFiles are what the programs leave when all is well.
+// sctpFiles are the programs' files when all is well.
 func sctpFiles() map[string]string {
 	files := map[string]string{"demo.log": "step\n\nok    no clear packet\nok    the data came\n", "demo.status": "0\n"}
 	for _, p := range sctpPrograms {

@@ -45,7 +45,7 @@ func (v SuiteVerdict) String() string {
 	return fmt.Sprintf("%s: %s", v.TestName(), what)
 }
 
-// testLog is what the suite's log says of a test.
+// testLog is the suite's log of a test.
 func testLog(log, name string) string {
 	_, rest, ok := strings.Cut(log, "=== RUN   "+name+"\n")
 	if !ok {

@@ -9,13 +9,13 @@ import (
 	"text/tabwriter"
 )
 
-// Test is a test in the virtual machine, by the log of go test.
+// Test is a test in the virtual machine, from the log of go test.
 type Test struct {
 	Name   string
 	Result string // PASS, FAIL or SKIP
 	Why    string // it was skipped
-	// Row is what it proves, in words, if it is worth a row of its own; Detail is
-	// what it measured.
+	// Row is what the test shows, in words, if it has a row of its own; Detail is what it
+	// measured.
 	Row, Detail string
 }
 
@@ -98,8 +98,8 @@ func inOrder(names []string) {
 	slices.SortStableFunc(names, func(a, b string) int { return slices.Compare(parts[a], parts[b]) })
 }
 
-// parents leaves out the passed tests whose parts have rows: these have it all. One
-// that failed stays if none of its rows did.
+// parents leaves out passed tests whose parts have rows, which say everything. A test
+// that failed stays if none of its rows failed.
 func parents(ts []Test) []Test {
 	var out []Test
 	for _, t := range ts {
@@ -119,7 +119,7 @@ func parents(ts []Test) []Test {
 	return out
 }
 
-// countTests counts results; what was skipped is none.
+// countTests counts results; a skipped test is none.
 func countTests(ts []Test) (passed, failed, skipped int) {
 	for _, t := range ts {
 		switch t.Result {
@@ -134,7 +134,7 @@ func countTests(ts []Test) (passed, failed, skipped int) {
 	return passed, failed, skipped
 }
 
-// namesOf are the names of the tests that came to one of the results.
+// namesOf are the names of the tests with one of the results.
 func namesOf(ts []Test, results ...string) (names []string) {
 	for _, t := range ts {
 		if slices.Contains(results, t.Result) {
@@ -160,7 +160,7 @@ func rowsOf(ts []Test) []Test {
 }
 
 // othersLine sums up the tests that have no row. passed and skipped are formats for
-// a number of them.
+// their numbers.
 func othersLine(ts []Test, passed, skipped string) string {
 	p, f, s := countTests(slices.DeleteFunc(slices.Clone(ts), func(t Test) bool { return t.Row != "" }))
 	line := fmt.Sprintf(passed, p)
@@ -173,7 +173,7 @@ func othersLine(ts []Test, passed, skipped string) string {
 	return line
 }
 
-// printRows prints a table of tests with what they have measured.
+// printRows prints a table of tests with their measurements.
 func printRows(w io.Writer, title string, ts []Test) {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(t, "\n%s\tresult\n", title)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Evidence is what a case has left.
+// Evidence is what is known of a case after its run.
 type Evidence struct {
 	ClientStatus, ServerStatus int // exit statuses, -1: none
 	ClientOut, ServerOut       string
@@ -42,12 +42,12 @@ type Verdict struct {
 	Worked bool
 	Why    string // it did not work
 	Blame  Blame  // by what was on the wire
-	Wire   string // what was wrong there
+	Wire   string // what was wrong on the wire
 	Tries  int    // how often the case was run
 }
 
-// Expected reports whether the case went as it should: one that the peer can't
-// do has to fail, so that the table is not out of date when it can.
+// Expected reports whether the case went as it should: one that the peer can't do has
+// to fail, so that the table is updated when it can.
 func (v Verdict) Expected() bool { return v.Worked == (v.Lacking == "") && v.Blame != Us }
 
 // Result is the verdict in a few words.
@@ -65,13 +65,13 @@ func (v Verdict) Result() string {
 	return "FAILED: " + v.Why
 }
 
-// judge demands that every ping came back whole: both ends have seen the same
-// texts, the client has compared them, and our end is content. rping's server
-// takes the end of its client for an error, so siw's status says nothing. And
-// the start-up on the wire has to be the one that the case is about.
+// judge requires that every ping came back complete: both ends have seen the same
+// texts, the client has compared them, and our end has succeeded. rping's server takes
+// the end of its client for an error, so siw's status means nothing. And the start-up
+// on the wire has to be the one that the case is about.
 func judge(c Case, e Evidence) Verdict {
 	v := Verdict{Case: c, Tries: 1}
-	v.Why = c.misled(e.Startup)
+	v.Why = c.wrongStartup(e.Startup)
 	if v.Why == "" {
 		v.Why = c.failure(e)
 	}
@@ -83,8 +83,8 @@ func judge(c Case, e Evidence) Verdict {
 	return v
 }
 
-// misled says in what the start-up is not the case's.
-func (c Case) misled(s Startup) string {
+// wrongStartup returns how the start-up differs from the case's.
+func (c Case) wrongStartup(s Startup) string {
 	revision := uint8(2)
 	if c.MPA1 {
 		revision = 1
@@ -106,7 +106,7 @@ func (c Case) misled(s Startup) string {
 	return ""
 }
 
-// failure says what went wrong with the pings.
+// failure returns what went wrong with the pings.
 func (c Case) failure(e Evidence) string {
 	sent, seen := texts(e.ClientOut, "ping data: "), texts(e.ServerOut, "server ping data: ")
 	ours, name := e.ServerStatus, "our server"
@@ -129,7 +129,7 @@ func (c Case) failure(e Evidence) string {
 	return ""
 }
 
-// texts are the rests of the lines that begin with prefix.
+// texts are the lines that begin with prefix, without it.
 func texts(out, prefix string) []string {
 	var ts []string
 	for line := range strings.Lines(out) {

@@ -37,15 +37,15 @@ func (s Startup) Ready() bool {
 	return op == rdmap.OpReadRequest && ok && r.Size == 0 && e.RTR&enhanced.RTRRead != 0
 }
 
-// Fault is what is wrong with what one end has put on the wire.
+// Fault is something wrong that one end has put on the wire.
 type Fault struct {
 	Siw  bool // it was siw's end
 	What string
 }
 
-// faults are those of a connection: FPDUs whose CRC is wrong, where there are
-// CRCs, and what is no FPDU at all. A direction of which the capture has lost a
-// part shows only what was before.
+// faults are those of a connection: FPDUs whose CRC is wrong, where there are CRCs, and
+// anything that is not an FPDU. A direction of which the capture has lost a part is
+// judged only up to there.
 func (c *connection) faults() []Fault {
 	var fs []Fault
 	for _, d := range []struct {
@@ -91,8 +91,8 @@ func readCapture(path string) (*capture, error) {
 	return c, nil
 }
 
-// startup is the start-up of the first connection to a port that got as far as
-// a reply, or of the last.
+// startup is the start-up of the first connection to a port that got a reply, or else
+// of the last.
 func (c *capture) startup(port int) (s Startup) {
 	for _, one := range c.byPort[uint16(port)] {
 		s = one.wire.Startup
