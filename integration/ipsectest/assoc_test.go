@@ -103,8 +103,8 @@ func (p *pair) mustOpen(t *testing.T, from *host) stream {
 	return s
 }
 
-// serve echoes what comes by the pair's kind of carrier, until the function that
-// it returns is called.
+// serve echoes what comes by the pair's kind of carrier, until the returned function is
+// called.
 func (p *pair) serve(t *testing.T, h *host, refused func(error)) (end func()) {
 	t.Helper()
 	if p.kind == transport.TCP {
@@ -149,7 +149,7 @@ func (p *pair) serve(t *testing.T, h *host, refused func(error)) (end func()) {
 	})
 }
 
-// echo is serve until the test is over.
+// echo is serve until the test ends.
 func (p *pair) echo(t *testing.T, h *host, refused func(error)) {
 	t.Helper()
 	t.Cleanup(p.serve(t, h, refused))
@@ -166,7 +166,7 @@ func (e echoer) Message(m *assoc.Message) bool {
 	if len(answer) > longMessage {
 		answer = binary.BigEndian.AppendUint32(slices.Clone(answer[:4]), crc32.ChecksumIEEE(answer[4:]))
 	}
-	// An association that is over needs no echo.
+	// An association that has ended needs no echo.
 	_ = e.a.SendNow(assoc.Outgoing{Stream: m.Stream, PPID: m.PPID, Bufs: [][]byte{answer}})
 	return false
 }

@@ -26,8 +26,8 @@ const (
 	chunkSHUTDOWN = 7
 )
 
-// sctpPacket is one of a single chunk, as far as it is looked at: native, or in
-// UDP, whose addresses it has then.
+// sctpPacket is a packet up to its first chunk: native, or in UDP, whose addresses it
+// then has.
 type sctpPacket struct {
 	from, to netip.AddrPort
 	src, dst uint16 // SCTP ports
@@ -191,8 +191,8 @@ func TestNeighbourGetsNothingIntoAnAssociation(t *testing.T) {
 	})
 }
 
-// TestControlWithoutTheGuardAnAssociationIsHarmed mounts the same attacks with
-// beta's guard taken down.
+// TestControlWithoutTheGuardAnAssociationIsHarmed mounts the same attacks with beta's
+// guard removed.
 func TestControlWithoutTheGuardAnAssociationIsHarmed(t *testing.T) {
 	overEach(t, "control: without the guard the same packets get in", lab.Config{Hosts: []string{"alpha", "beta", "mallory"}}, func(t *testing.T, p *pair) {
 		mallory := newNeighbour(t, p.lab.Host("mallory"), p.beta)
@@ -216,8 +216,8 @@ func TestControlWithoutTheGuardAnAssociationIsHarmed(t *testing.T) {
 	})
 }
 
-// TestStrangersGetNoAssociation has a host that is nobody's peer send an INIT: without
-// a guard for it, the Protector is asked before the first answer.
+// TestStrangersGetNoAssociation sends an INIT from a host that is nobody's peer: there
+// is no guard against it, so the Protector is asked before the first answer.
 func TestStrangersGetNoAssociation(t *testing.T) {
 	p := newPairOf(t, transport.SCTPUDP, lab.Config{Hosts: []string{"alpha", "beta", "mallory"}})
 	p.addPeers(t)

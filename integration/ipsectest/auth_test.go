@@ -24,17 +24,17 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
-// allowAggressive is what strongSwan wants of whoever answers in aggressive mode
-// with pre-shared keys.
+// allowAggressive is the setting without which strongSwan does not answer in aggressive
+// mode with pre-shared keys.
 const allowAggressive = "i_dont_care_about_security_and_use_aggressive_mode_psk = yes"
 
-// noCurves is a strongSwan without its plugin openssl: no elliptic curves.
+// noCurves configures strongSwan without its plugin openssl: no elliptic curves.
 const noCurves = "load = random nonce aes sha1 sha2 hmac kdf gmp pem pkcs1 x509 constraints pubkey kernel-libipsec kernel-netlink socket-default vici"
 
-// impatient repeats a packet once only.
+// impatient configures strongSwan to repeat a packet only once.
 const impatient = "retransmit_tries = 1\nretransmit_timeout = 0.3"
 
-// authority is an authority of a test.
+// authority is a certificate authority of a test.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -120,7 +120,7 @@ func TestCertificatesAuthenticateBothHosts(t *testing.T) {
 	}
 }
 
-// attempt is a pair whose beta cannot be reached, and why.
+// attempt is a pair whose beta cannot be reached, and the reason.
 type attempt struct {
 	name    string
 	change  func(t *testing.T, p *pair, h *host, c *pad.Peer)
@@ -381,7 +381,7 @@ func (a *authority) file(name string) []byte {
 	return b
 }
 
-// serve serves HTTP on a host until the test is over, and returns the URI.
+// serve serves HTTP on a host until the test ends, and returns the URI.
 func (a *authority) serve(h *host, handler http.Handler) string {
 	a.t.Helper()
 	ln, err := h.Listen(a.t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
@@ -428,8 +428,8 @@ func TestOCSPResponderDecides(t *testing.T) {
 	}
 }
 
-// The control of the tests of revocation: with no place to ask, a revoked
-// certificate is as good as any.
+// The control of the tests of revocation: without anywhere to ask, a revoked
+// certificate is accepted.
 func TestControlARevokedPeerIsAcceptedWhereNobodyIsAsked(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	ca := newAuthority(t, "lab")
@@ -452,7 +452,7 @@ func TestThePeerOfOneKeyCannotAuthenticateAsAnother(t *testing.T) {
 			mallory := auth.GenerateSecret()
 			p.addWith(t, func(h *host, c *pad.Peer) {
 				c.Profile = mustProfile(t, profile)
-				if h == p.beta { // it has mallory's key, and says that it is beta
+				if h == p.beta { // it has mallory's key, and claims to be beta
 					c.PSK = mallory
 					return
 				}
@@ -466,8 +466,8 @@ func TestThePeerOfOneKeyCannotAuthenticateAsAnother(t *testing.T) {
 			if c, err := p.beta.dial(t, p.alpha); !errors.Is(err, negotiation.ErrAuthFailed) {
 				t.Errorf("dialling as beta with mallory's key: %v, %v", c, err)
 			}
-			// An honest strongSwan goes no further, since the answer is not by its own
-			// key; mallory's would. What counts is what alpha has believed.
+			// An honest strongSwan stops here, since the answer is not by its own key; mallory's
+			// would go on. What counts is what alpha has accepted.
 			if log := string(p.alpha.charonLog(t)); strings.Contains(log, "authentication of 'beta' with pre-shared key successful") || strings.Contains(log, "[beta]") && strings.Contains(log, "established between") {
 				t.Errorf("alpha believes that mallory is beta:\n%s", log)
 			}

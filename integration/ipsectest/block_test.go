@@ -33,7 +33,7 @@ func blockOf(t *testing.T, h *host, peer string) guard.Block {
 	return guard.Block{}
 }
 
-// dropped counts what the block of a peer has.
+// dropped counts what a peer's block has dropped.
 func dropped(t *testing.T, h *host, peer string) uint64 { return blockOf(t, h, peer).Packets }
 
 func block(t *testing.T, h *host, peer string, d time.Duration) {
@@ -97,7 +97,7 @@ func (p *pair) briefly(t *testing.T, from *host) error {
 func TestBlockedPeerReachesNothing(t *testing.T) {
 	overAll(t, "a blocked peer reaches nothing through its SA; it does before and after", lab.Config{}, func(t *testing.T, p *pair) {
 		p.addPeers(t)
-		var ending atomic.Bool // the block, whose filter goes first: what still comes then is refused by name
+		var ending atomic.Bool // the block's filter is removed first: what then still comes is refused as blocked
 		p.echo(t, p.beta, func(err error) {
 			if !ending.Load() {
 				t.Errorf("a flow of the blocked peer got as far as the listener: %v", err)
@@ -132,8 +132,8 @@ func TestBlockedPeerReachesNothing(t *testing.T) {
 	})
 }
 
-// TestBlockStopsNothingElse has the other traffic of the blocked host, its SAs,
-// and another peer.
+// TestBlockStopsNothingElse checks the other traffic of the blocked host, its SAs, and
+// another peer.
 func TestBlockStopsNothingElse(t *testing.T) {
 	p := newPair(t, lab.Config{Hosts: []string{"alpha", "beta", "gamma"}})
 	p.addPeers(t)
@@ -156,7 +156,7 @@ func TestBlockStopsNothingElse(t *testing.T) {
 	}
 	block(t, p.beta, "alpha", time.Hour)
 	clearListener(t, p.beta.Host, netip.AddrPortFrom(p.beta.Addr(), port+1))
-	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port+1), 20*time.Second); err != nil {
+	if err := tryClear(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port+1), 20*time.Second); err != nil {
 		t.Errorf("another port: %v", err)
 	}
 	deleteIKE(t, p.alpha, "beta")
@@ -170,8 +170,8 @@ func TestBlockStopsNothingElse(t *testing.T) {
 	}
 }
 
-// TestBlockEndsInTheKernelAndOpensNothing ends it with nobody there to end it, and
-// looks at the guard.
+// TestBlockEndsInTheKernelAndOpensNothing lets a block expire while no process could
+// end it, and checks the guard.
 func TestBlockEndsInTheKernelAndOpensNothing(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	p.addPeers(t)
@@ -201,13 +201,13 @@ func TestBlockEndsInTheKernelAndOpensNothing(t *testing.T) {
 	}
 	clearListener(t, p.beta.Host, netip.AddrPortFrom(p.beta.Addr(), port))
 	was := stoppedInbound(t, p.beta)
-	// As long as there is an SA what alpha sends goes through it, and the manager would
-	// bring one up for what waits.
+	// As long as there is an SA, alpha's packets go through it, and the manager would
+	// bring one up for packets that wait.
 	p.alpha.stop()
 	if err := p.alpha.StopCharon(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), 500*time.Millisecond); err == nil {
+	if err := tryClear(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), 500*time.Millisecond); err == nil {
 		t.Error("a clear connection after the block was accepted")
 	}
 	if stoppedInbound(t, p.beta) == was {
@@ -215,7 +215,7 @@ func TestBlockEndsInTheKernelAndOpensNothing(t *testing.T) {
 	}
 }
 
-// TestBlockOutlivesItsProcess has a new process find it, refuse by it, and end
+// TestBlockOutlivesItsProcess: a new process finds the block, refuses by it, and ends
 // it.
 func TestBlockOutlivesItsProcess(t *testing.T) {
 	p := newPair(t, lab.Config{})
@@ -244,7 +244,8 @@ func TestBlockOutlivesItsProcess(t *testing.T) {
 	}
 }
 
-// TestBlockIsPutBackWhenSomebodyTakesItAway has what a firewall's reload does.
+// TestBlockIsPutBackWhenSomebodyTakesItAway flushes nf_tables, as a firewall's reload
+// does.
 func TestBlockIsPutBackWhenSomebodyTakesItAway(t *testing.T) {
 	p := newPair(t, lab.Config{NoCharon: true})
 	if err := p.beta.m.AddPeer(t.Context(), p.peerOf(p.beta)); err != nil {
@@ -283,8 +284,8 @@ func TestBlockIsPutBackWhenSomebodyTakesItAway(t *testing.T) {
 	}
 }
 
-// TestBlockCountsPacketsOfEveryKind has clear packets with the peer's address, in
-// pieces as well: what is dropped is recognised by its port, and by nothing else.
+// TestBlockCountsPacketsOfEveryKind sends clear packets with the peer's address,
+// fragments as well: the block recognises what it drops by the port alone.
 func TestBlockCountsPacketsOfEveryKind(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
@@ -328,7 +329,7 @@ func TestBlockCountsPacketsOfEveryKind(t *testing.T) {
 					mallory.send(b)
 				}
 				last := uint64(0)
-				if tc.want == 0 { // they are judged in order: when this one is counted, so are they
+				if tc.want == 0 { // packets are judged in order: when this one is counted, so are the others
 					mallory.send(tcp(4711, port))
 					last = 1
 				}
@@ -341,12 +342,12 @@ func TestBlockCountsPacketsOfEveryKind(t *testing.T) {
 	}
 }
 
-// awaitWay waits until packets of a host reach another one: a lab's wires may not be up
+// awaitWay waits until a host's packets reach another one: a lab's wires may not be up
 // yet when their devices are.
 func awaitWay(t *testing.T, from *lab.Host, to netip.Addr) {
 	t.Helper()
 	eventually(t, "packets arrive", func() bool {
-		return errors.Is(knock(t, from, netip.AddrPortFrom(to, port-1), 5*time.Second), syscall.ECONNREFUSED)
+		return errors.Is(tryClear(t, from, netip.AddrPortFrom(to, port-1), 5*time.Second), syscall.ECONNREFUSED)
 	})
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 )
 
-// loaded counts what a host's strongSwan has been given over its socket.
+// loaded counts what a host's strongSwan has loaded over its socket.
 func loaded(t *testing.T, h *host) map[string]int {
 	t.Helper()
 	n := map[string]int{}
@@ -169,8 +169,8 @@ func TestCertificateOfAnIntermediateAuthorityIsTrustedThroughItsRoot(t *testing.
 	}
 }
 
-// With ironwarp on both hosts this is refused when the peer is added; by hand it
-// can be done.
+// With ironwarp on both hosts this is refused when the peer is added; by hand it is
+// possible.
 func TestCertificateThatIsNotForThePeersIdentityIsExplained(t *testing.T) {
 	for profile, want := range map[string]struct {
 		kind  error

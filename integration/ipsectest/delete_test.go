@@ -48,7 +48,7 @@ func (p *pair) addWith(t *testing.T, change func(h *host, c *pad.Peer)) {
 	p.awaitCharon(t)
 }
 
-// deleters are who deletes the Phase 2 SA, seen from alpha, which dials.
+// deleters are the ends that delete the Phase 2 SA, as seen from alpha, which dials.
 var deleters = []struct {
 	name string
 	by   func(*pair) []*host
@@ -58,9 +58,9 @@ var deleters = []struct {
 	{"both at once", func(p *pair) []*host { return []*host{p.alpha, p.beta} }},
 }
 
-// deleteBy has hosts delete all children at the same time, and returns how many
-// there were. Exchanges of the two that collide may leave charon without an
-// answer; what counts is what becomes of the stream.
+// deleteBy makes hosts delete all children at the same time, and returns how many there
+// were. Exchanges that collide may leave charon without an answer; what counts is what
+// happens to the stream.
 func (p *pair) deleteBy(t *testing.T, hosts []*host) int {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -93,9 +93,9 @@ func initiations(t *testing.T, p *pair) uint64 {
 	return n
 }
 
-// TestPhase2DeleteLeavesTheStreamUp is RFC 5042 5.4.5 and RFC 7146 3: the receipt
-// of a Phase 2 delete is no reason to tear a stream down, and the next traffic
-// brings up another SA.
+// TestPhase2DeleteLeavesTheStreamUp is RFC 5042 5.4.5 and RFC 7146 3: the receipt of a
+// Phase 2 delete is no reason to tear down a stream, and the next traffic brings up
+// another SA.
 func TestPhase2DeleteLeavesTheStreamUp(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v.name, func(t *testing.T) {
@@ -167,7 +167,7 @@ func deletedIdle(t *testing.T, p *pair, by []*host) {
 		t.Fatal(err)
 	}
 	t.Logf("the first byte brought the SA back and was answered in %v", time.Since(begin).Round(time.Millisecond))
-	// Nobody has brought it up for nothing: the byte cost the one attempt.
+	// Nothing else has brought it up: the byte cost the one attempt.
 	if n := initiations(t, p) - before; n != 1 {
 		t.Errorf("%d attempts, want 1", n)
 	}
@@ -183,7 +183,7 @@ func deletedInRekey(t *testing.T, p *pair, by []*host) {
 		if i%2 == 1 {
 			h = p.beta
 		}
-		// What charon says of a rekey whose SA is deleted under it is its affair.
+		// It does not matter what charon answers to a rekey whose SA is deleted meanwhile.
 		wg.Go(func() { _, _ = h.m.Rekey(t.Context(), p.other(h).Name(), "") })
 		wg.Go(func() { p.deleteBy(t, by) })
 		wg.Wait()
@@ -247,7 +247,7 @@ func leak(t *testing.T, p *pair, profile *profile.Profile) {
 	p.beta.KillCharon()
 	for _, h := range []*host{p.alpha, p.beta} {
 		flushESP(t, h)
-		// Those that charon has left in a kernel with ESP demand it.
+		// On a kernel with ESP, policies that charon has left would demand ESP.
 		if _, err := h.Run(t.Context(), "ip", "xfrm", "policy", "flush"); err != nil {
 			t.Fatal(err)
 		}
@@ -260,8 +260,8 @@ func leak(t *testing.T, p *pair, profile *profile.Profile) {
 	t.Log(counted(t, wire))
 }
 
-// TestIdleStreamOutlivesItsSA has a short patience with a silent peer: without
-// its SA the probes of an idle stream meet the guard, and TCP would give it up.
+// TestIdleStreamOutlivesItsSA sets a short limit for a silent peer: without an SA the
+// guard drops the probes of an idle stream, and TCP would give it up.
 func TestIdleStreamOutlivesItsSA(t *testing.T) {
 	outlive(t, newPair(t, lab.Config{}))
 }
@@ -291,9 +291,9 @@ func outlive(t *testing.T, p *pair) {
 	}
 }
 
-// TestPeerThatRebooted ends everything that a power cut ends, without a word to
-// the other side. The old stream ends in good order, and a new one comes up
-// without waiting for a stale SA.
+// TestPeerThatRebooted ends everything that a power cut ends, without a packet to the
+// other side. The old stream ends in good order, and a new one comes up without waiting
+// for a stale SA.
 func TestPeerThatRebooted(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v.name, func(t *testing.T) {
@@ -324,7 +324,7 @@ func rebooted(t *testing.T, p *pair, profile *profile.Profile) {
 	p.beta.KillCharon()
 	p.beta.stop()
 	flushESP(t, p.beta)
-	served() // the resets of its sockets meet the guard, as if there were none
+	served() // the guard drops the resets of its sockets, as if there were none
 	if err := p.beta.StartCharon(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +350,7 @@ func rebooted(t *testing.T, p *pair, profile *profile.Profile) {
 	}
 }
 
-// flushESP removes what a kernel has of SAs, as a reboot does.
+// flushESP removes a kernel's SAs, as a reboot does.
 func flushESP(t *testing.T, h *host) {
 	t.Helper()
 	if out, err := h.Run(t.Context(), "ip", "xfrm", "state", "flush"); err != nil {
@@ -359,8 +359,8 @@ func flushESP(t *testing.T, h *host) {
 }
 
 // TestFreshIKEKeysLeaveStreamsAlone rekeys the IKE SA, which IKEv1 does by
-// authenticating anew: a busy stream goes on, and with IKEv2 an idle one whose SA
-// was deleted is not woken.
+// authenticating again: a busy stream goes on, and with IKEv2 an idle one whose SA was
+// deleted is not woken.
 func TestFreshIKEKeysLeaveStreamsAlone(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v.name, func(t *testing.T) {
@@ -372,8 +372,8 @@ func TestFreshIKEKeysLeaveStreamsAlone(t *testing.T) {
 			before := p.ikeOf(t, p.alpha)
 			hosts := []*host{p.alpha, p.beta}
 			if v.name == "IKEv1" {
-				// charon keeps the old SA for 10 s beside the new one; a rekey in that time
-				// renews both, and leaves its two ends with children on different ones.
+				// charon keeps the old SA for 10 s beside the new one; a rekey in that time renews
+				// both, and leaves the two ends with children on different ones.
 				hosts = hosts[:1]
 			}
 			for _, h := range hosts {

@@ -1,3 +1,3 @@
-// Package ipsectest proves what package ipsec promises on hosts with a real
-// strongSwan each: its tests are all there is.
+// Package ipsectest tests what package ipsec promises on hosts with a real strongSwan
+// each. It has only tests.
 package ipsectest

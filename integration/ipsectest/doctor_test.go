@@ -16,7 +16,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
-// examine has the doctor look at alpha, whose peer is beta.
+// examine runs the doctor on alpha, whose peer is beta.
 func (p *pair) examine(t *testing.T) map[string]doctor.Finding {
 	t.Helper()
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func TestDoctorShowsBlocks(t *testing.T) {
 	}
 	block(t, p.alpha, "beta", time.Hour)
 	says(t, p.examine(t), "blocks", doctor.Warn, "beta ("+p.beta.Addr().String()+")", "too many streams", "0 packets dropped", "ironwarp block rm beta")
-	p.alpha.stop() // or it would put the rules back
+	p.alpha.stop() // or it would restore the rules
 	err := p.alpha.Do(func() error {
 		c, err := nftables.New()
 		if err != nil {

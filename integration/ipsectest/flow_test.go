@@ -150,8 +150,8 @@ func TestFlowWithoutAnSAIsRefused(t *testing.T) {
 	if err := p.alpha.m.RemoveGuard(t.Context(), "beta"); err != nil {
 		t.Fatal(err)
 	}
-	// With both guards taken away a clear connection gets as far as TCP; the
-	// Protector still refuses it.
+	// With both guards removed a clear connection gets as far as TCP; the Protector still
+	// refuses it.
 	c, err := p.alpha.Dial(t.Context(), netip.AddrPortFrom(p.beta.Addr(), port))
 	if err != nil {
 		t.Fatal(err)
@@ -184,12 +184,12 @@ func TestPeerThatForgotEverythingIsReachedAtOnce(t *testing.T) {
 	greet(p.beta)
 	p.awaitCharon(t)
 	eventually(t, "the hosts find each other by themselves", func() bool {
-		// Who greets first finds the other one unprepared, at times, and leaves it at
-		// that.
+		// A host that sends IKE before the other has its configuration fails and does not try
+		// again.
 		return installed(t, p.alpha, "beta-out")+installed(t, p.alpha, "beta-in") >= 1 &&
 			installed(t, p.beta, "alpha-in")+installed(t, p.beta, "alpha-out") >= 1
 	})
-	// Beta loses its memory, as by a power cut; alpha's charon believes in its SA.
+	// Beta loses its state, as by a power cut; alpha's charon still has its SA.
 	p.beta.KillCharon()
 	p.beta.stop()
 	if err := p.beta.StartCharon(t.Context()); err != nil {
@@ -200,8 +200,8 @@ func TestPeerThatForgotEverythingIsReachedAtOnce(t *testing.T) {
 	p.awaitCharon(t)
 	p.beta.echo(t, nil)
 	begin := time.Now()
-	// A connection that was made while alpha did not know may be lost with the
-	// reset that beta could not send.
+	// A connection that was made before alpha noticed may be lost, with the reset that
+	// beta could not send.
 	eventually(t, "beta is reached again", func() bool {
 		c, err := p.alpha.dial(t, p.beta)
 		if err != nil {

@@ -36,8 +36,8 @@ func TestIPv6StreamSurvivesLossesAndNothingLeavesInClear(t *testing.T) {
 	} {
 		k.moves(t, 20)
 		if tc.what == flushed && p.lab.DataPlane() == esp.Kernel {
-			// The guard of kernel ESP is policies alone: a packet may leave in clear
-			// until it is put back.
+			// The guard of kernel ESP is only policies: a packet may leave in clear until they
+			// are restored.
 			if c := counted(t, wire); c.Clear(port) != 0 || c.ESP == 0 {
 				t.Errorf("on the wire: %v", c)
 			}
@@ -59,8 +59,8 @@ func TestIPv6StreamSurvivesLossesAndNothingLeavesInClear(t *testing.T) {
 	}
 }
 
-// TestIPv6RulesArePutBackUnderAStream has somebody flush the routing rules that
-// lead into the tun of userland ESP, all but those that shut the other ways.
+// TestIPv6RulesArePutBackUnderAStream flushes the routing rules that lead into the tun
+// of userland ESP, but not those that block the other ways.
 func TestIPv6RulesArePutBackUnderAStream(t *testing.T) {
 	lab.Require(t)
 	if esp.ProbeKernel() == nil {

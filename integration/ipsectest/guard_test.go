@@ -30,8 +30,8 @@ func (h *host) spec(o *host, plane esp.Plane) guard.Spec {
 	return guard.Spec{NetNS: h.NetNS(), Remote: o.Addr(), Port: port, DataPlane: plane}
 }
 
-// knock tries a clear connection.
-func knock(t *testing.T, from *lab.Host, to netip.AddrPort, d time.Duration) error {
+// tryClear tries a clear connection.
+func tryClear(t *testing.T, from *lab.Host, to netip.AddrPort, d time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
@@ -51,8 +51,8 @@ func stat(t *testing.T, h *host, name string) uint64 {
 	return s[name]
 }
 
-// stoppedInbound counts clear packets that met the guard, or a policy of the
-// SA's own that demands ESP.
+// stoppedInbound counts clear packets that the guard has dropped, or a policy of the SA
+// itself that demands ESP.
 func stoppedInbound(t *testing.T, h *host) uint64 {
 	t.Helper()
 	return stat(t, h, "XfrmInPolBlock") + stat(t, h, "XfrmInTmplMismatch")
@@ -78,11 +78,11 @@ func TestGuardStopsClearTrafficBeforeThereIsACharon(t *testing.T) {
 	}
 	wire := capture(t, p.beta, lab.PortKind(transport.ProtoTCP, port+1))
 	clearListener(t, p.beta.Host, netip.AddrPortFrom(p.beta.Addr(), port))
-	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), time.Minute); !errors.Is(err, syscall.EPERM) {
+	if err := tryClear(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), time.Minute); !errors.Is(err, syscall.EPERM) {
 		t.Errorf("a clear connection to the port: %v, want %v", err, syscall.EPERM)
 	}
 	clearListener(t, p.beta.Host, netip.AddrPortFrom(p.beta.Addr(), port+1))
-	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port+1), time.Minute); err != nil {
+	if err := tryClear(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port+1), time.Minute); err != nil {
 		t.Errorf("another port of the peer: %v", err)
 	}
 	if n := stat(t, p.alpha, "XfrmOutPolBlock"); n == 0 {
@@ -110,7 +110,7 @@ func TestGuardHoldsWhateverTheRouteAndDevice(t *testing.T) {
 		}
 	}
 	before := stat(t, p.alpha, "XfrmOutPolBlock")
-	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), time.Minute); !errors.Is(err, syscall.EPERM) {
+	if err := tryClear(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), time.Minute); !errors.Is(err, syscall.EPERM) {
 		t.Errorf("a clear connection through a new device: %v, want %v", err, syscall.EPERM)
 	}
 	if n := stat(t, p.alpha, "XfrmOutPolBlock"); n == before {
@@ -177,7 +177,7 @@ func TestWithoutTheGuardTheSameCheckFindsClearPackets(t *testing.T) {
 			wire := captureWith(t, p.beta, lab.CaptureOptions{Unjudged: "the control"})
 			k := talk(c)
 			k.moves(t, 10)
-			// In good order: after SIGKILL the kernel would go on with the SAs it has.
+			// Not by SIGKILL, after which the kernel would go on with the SAs it has.
 			for _, h := range []*host{p.alpha, p.beta} {
 				if err := h.StopCharon(t.Context()); err != nil {
 					t.Fatal(err)
@@ -202,12 +202,12 @@ func TestOtherTrafficToThePeerGoesOnWhileTheSAIsUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	clearListener(t, p.beta.Host, netip.AddrPortFrom(p.beta.Addr(), 8080))
-	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), 8080), 5*time.Second); err != nil {
+	if err := tryClear(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), 8080), 5*time.Second); err != nil {
 		t.Errorf("another port of the peer while the SA is up: %v", err)
 	}
-	// And the address itself is reached as a source port of the link's number.
+	// The same in the other direction.
 	clearListener(t, p.alpha.Host, netip.AddrPortFrom(p.alpha.Addr(), 8080))
-	if err := knock(t, p.beta.Host, netip.AddrPortFrom(p.alpha.Addr(), 8080), 5*time.Second); err != nil {
+	if err := tryClear(t, p.beta.Host, netip.AddrPortFrom(p.alpha.Addr(), 8080), 5*time.Second); err != nil {
 		t.Errorf("another port in the other direction: %v", err)
 	}
 }
@@ -231,8 +231,8 @@ func TestGuardIsPutBackWhenSomebodyFlushesIt(t *testing.T) {
 	})
 }
 
-// TestTableOfTheGuardIsFoundMissingAndPutBack has somebody flush nf_tables, as a
-// reload of a firewall does: with a daemon, and without one.
+// TestTableOfTheGuardIsFoundMissingAndPutBack flushes nf_tables, as a firewall's reload
+// does: with a daemon, and without one.
 func TestTableOfTheGuardIsFoundMissingAndPutBack(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
@@ -252,7 +252,7 @@ func TestTableOfTheGuardIsFoundMissingAndPutBack(t *testing.T) {
 			}
 			for n := range uint64(3) {
 				dropGuardTable(t, p.alpha.Host)
-				// Counted before the next: one repair can mend two removals.
+				// Counted before the next one, as a single repair can follow two removals.
 				eventually(t, "the guard is whole again, and the repair counted", func() bool {
 					st, err := p.alpha.m.PeerStatus("beta")
 					return err == nil && st.Counters.GuardRepairs > n && st.Guarded && whole()
@@ -494,7 +494,7 @@ func TestGuardStaysWhenManagerAndCharonAreKilled(t *testing.T) {
 		t.Fatalf("the manager's process says %q", line[:n])
 	}
 	clearListener(t, p.beta.Host, netip.AddrPortFrom(p.beta.Addr(), port))
-	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), 5*time.Second); err != nil {
+	if err := tryClear(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), 5*time.Second); err != nil {
 		t.Errorf("through the SA: %v", err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
@@ -508,7 +508,7 @@ func TestGuardStaysWhenManagerAndCharonAreKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), time.Second); err == nil {
+	if err := tryClear(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), time.Second); err == nil {
 		t.Error("a connection was made after both were killed")
 	}
 	checkBlocks(t, p.alpha, p.beta.Addr())

@@ -32,7 +32,7 @@ func (h *host) specOf(o *host, kind transport.Kind, plane esp.Plane) guard.Spec 
 	return guard.Spec{NetNS: h.NetNS(), Remote: o.at(), Port: k.Port, Protocol: k.Protocol, DataPlane: plane}
 }
 
-// datagram sends one from a host, from a port of its own or any, in clear as far
+// sendDatagram sends a datagram from a host, from a given port or any, in clear as far
 // as the sender knows.
 func sendDatagram(h *lab.Host, from, to netip.AddrPort) error {
 	return h.Do(func() error {
@@ -46,8 +46,8 @@ func sendDatagram(h *lab.Host, from, to netip.AddrPort) error {
 	})
 }
 
-// refusedByGuard is what a sender hears of the guard: that of IPv6 and userland
-// ESP is rules, which say so in another way.
+// refusedByGuard is the error that a sender gets from the guard: for IPv6 with userland
+// ESP that is routing rules, with another error.
 func refusedByGuard(err error) bool {
 	return errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES)
 }
@@ -152,8 +152,8 @@ func receive(t *testing.T, h *lab.Host, at netip.AddrPort, got chan<- struct{}) 
 	t.Cleanup(func() { c.Close(); <-done })
 }
 
-// TestGuardOfEachLinkIsWholeAndTested has the guards of SCTP, by kernels without
-// it as well: what counts is what the kernel would let pass.
+// TestGuardOfEachLinkIsWholeAndTested covers the guards of SCTP, also on kernels
+// without SCTP: what counts is what the kernel would let pass.
 func TestGuardOfEachLinkIsWholeAndTested(t *testing.T) {
 	for _, k := range associations {
 		for _, f := range families {
@@ -255,8 +255,8 @@ func testGuardOf(t *testing.T, kind transport.Kind, v6 bool, plane esp.Plane) {
 	}
 }
 
-// TestGuardedHostForwardsNoClearDatagramsOfThePort has a router between two hosts
-// that know nothing of IPsec.
+// TestGuardedHostForwardsNoClearDatagramsOfThePort uses a guarded router between two
+// hosts without IPsec.
 func TestGuardedHostForwardsNoClearDatagramsOfThePort(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestGuardedHostForwardsNoClearDatagramsOfThePort(t *testing.T) {
 				receive(t, h.Host, netip.AddrPortFrom(h.at(), udpPort), c)
 				receive(t, h.Host, netip.AddrPortFrom(h.at(), udpPort+1), c)
 			}
-			// send returns how many of three datagrams of the port have come.
+			// send sends three datagrams of the port and returns how many have come.
 			send := func(from, to *host) int {
 				t.Helper()
 				for range 3 {
@@ -276,7 +276,7 @@ func TestGuardedHostForwardsNoClearDatagramsOfThePort(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				// One of another port reports when they would have come.
+				// One of another port shows when they would have come.
 				if err := sendDatagram(from.Host, netip.AddrPort{}, netip.AddrPortFrom(to.at(), udpPort+1)); err != nil {
 					t.Fatal(err)
 				}
@@ -307,7 +307,7 @@ func TestGuardedHostForwardsNoClearDatagramsOfThePort(t *testing.T) {
 	}
 }
 
-// routeBy makes a router of a host between two others on its wire.
+// routeBy makes a host a router between two others on its wire.
 func routeBy(t *testing.T, left, router, right *host) {
 	t.Helper()
 	sh(t, router.Host, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.wire0.send_redirects=0")
@@ -317,7 +317,7 @@ func routeBy(t *testing.T, left, router, right *host) {
 	}
 }
 
-// TestKernelSCTPMeetsTheGuard has the kernel's own SCTP try to get out in clear.
+// TestKernelSCTPMeetsTheGuard makes the kernel's own SCTP try to send in clear.
 func TestKernelSCTPMeetsTheGuard(t *testing.T) {
 	lab.RequireKernelSCTP(t)
 	for _, f := range families {
@@ -330,7 +330,7 @@ func TestKernelSCTPMeetsTheGuard(t *testing.T) {
 				t.Helper()
 				wire := capture(t, p.beta, allow...)
 				for _, try := range []struct{ from, to uint16 }{{0, port}, {port, 4711}} {
-					knockSCTP(t, p.alpha, netip.AddrPortFrom(p.alpha.at(), try.from), netip.AddrPortFrom(p.beta.at(), try.to))
+					tryClearSCTP(t, p.alpha, netip.AddrPortFrom(p.alpha.at(), try.from), netip.AddrPortFrom(p.beta.at(), try.to))
 				}
 				c := counted(t, wire)
 				t.Log(c)
@@ -353,8 +353,8 @@ func TestKernelSCTPMeetsTheGuard(t *testing.T) {
 	}
 }
 
-// TestKernelSCTPInUDPIsAHole has the kernel take SCTP out of UDP, where the guard of
-// the SCTP port does not see it.
+// TestKernelSCTPInUDPIsAHole lets the kernel unpack SCTP in UDP, which the guard of the
+// SCTP port does not see.
 func TestKernelSCTPInUDPIsAHole(t *testing.T) {
 	lab.RequireKernelSCTP(t)
 	row(t, "kernel SCTP: encapsulation in UDP, switched on by somebody, is found, and the link not used")
@@ -393,28 +393,28 @@ func TestKernelSCTPInUDPIsAHole(t *testing.T) {
 		t.Errorf("the self-test says %v", err)
 	}
 
-	// What the kernel itself encapsulates meets the guard of SCTP.
+	// What the kernel itself encapsulates is subject to the guard of SCTP.
 	sh(t, p.beta.Host, fmt.Sprintf("sysctl -qw net.sctp.encap_port=%d", udpPort))
-	knock := func(allow ...string) int {
+	tryCounted := func(allow ...string) int {
 		t.Helper()
 		wire := capture(t, p.beta, allow...)
-		knockSCTP(t, p.beta, netip.AddrPortFrom(p.beta.Addr(), 0), netip.AddrPortFrom(p.alpha.Addr(), port))
+		tryClearSCTP(t, p.beta, netip.AddrPortFrom(p.beta.Addr(), 0), netip.AddrPortFrom(p.alpha.Addr(), port))
 		return counted(t, wire).ClearOf(transport.ProtoUDP, udpPort)
 	}
-	if n := knock(); n != 0 {
+	if n := tryCounted(); n != 0 {
 		t.Errorf("%d clear packets of SCTP in UDP", n)
 	}
 	if err := guard.Remove(spec); err != nil {
 		t.Fatal(err)
 	}
-	if knock(lab.PortKind(transport.ProtoUDP, udpPort)) == 0 {
+	if tryCounted(lab.PortKind(transport.ProtoUDP, udpPort)) == 0 {
 		t.Error("without the guard the check finds nothing")
 	}
 	if err := guard.Install(spec); err != nil {
 		t.Fatal(err)
 	}
 
-	// A guard of that UDP port closes the way in.
+	// A guard of that UDP port closes the hole.
 	if err := guard.Install(p.beta.specOf(p.alpha, transport.SCTPUDP, esp.Auto)); err != nil {
 		t.Fatal(err)
 	}
@@ -429,8 +429,8 @@ func TestKernelSCTPInUDPIsAHole(t *testing.T) {
 	}
 }
 
-// knockSCTP has the kernel begin an association, and gives it up soon.
-func knockSCTP(t *testing.T, h *host, from, to netip.AddrPort) {
+// tryClearSCTP makes the kernel begin an association, and soon gives up.
+func tryClearSCTP(t *testing.T, h *host, from, to netip.AddrPort) {
 	t.Helper()
 	family := unix.AF_INET
 	if h.v6 {

@@ -13,11 +13,11 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// TestStreamWhoseSAIsLostWhileItConnects loses the child SA when the peer has answered the
-// first packet of a dial and the next one is on its way. With TCP, the kernel that accepts
-// drops the connection if it can't repeat the SYN-ACK a second later; the one that dials
-// has it, and its first byte would be answered by a reset. The dial takes longer, and the
-// stream is the one that it would have been.
+// TestStreamWhoseSAIsLostWhileItConnects loses the child SA when the peer has answered
+// the first packet of a dial and the next one is on its way. With TCP, the accepting
+// kernel drops the connection if it can't repeat the SYN-ACK a second later; the
+// dialling one still has it, and its first byte would be answered by a reset. The dial
+// takes longer, but the stream comes up as it should.
 func TestStreamWhoseSAIsLostWhileItConnects(t *testing.T) {
 	for _, k := range []struct {
 		name  string
@@ -32,7 +32,7 @@ func TestStreamWhoseSAIsLostWhileItConnects(t *testing.T) {
 			if err := p.alpha.m.Prepare(t.Context(), transport.Flow{Protocol: link.Protocol, Remote: netip.AddrPortFrom(p.beta.Addr(), link.Port)}); err != nil {
 				t.Fatal(err)
 			}
-			// All but the first packet, and the keys for another child.
+			// All but the first packet, and IKE's messages for another child.
 			held := p.hold(t, fmt.Sprintf("(ip proto 50 and ip[2:2] != %d) or (udp dst port 4500 and udp[8:4] != 0 and ip[2:2] != %d)"+
 				" or (udp dst port 500 and udp[26] = 36) or (udp dst port 4500 and udp[8:4] = 0 and udp[30] = 36)", k.first, k.first+8))
 			said := charonSaid(t, p.alpha)
@@ -64,7 +64,7 @@ func TestStreamWhoseSAIsLostWhileItConnects(t *testing.T) {
 	}
 }
 
-// listen has beta accept queue pairs, and returns what was offered with each.
+// listen makes beta accept queue pairs, and returns the depths that each was offered.
 func (p *pair) listen(t *testing.T) <-chan verbs.Depths {
 	t.Helper()
 	dev, pd, cfg := rnic(t)
@@ -94,7 +94,7 @@ func (p *pair) listen(t *testing.T) <-chan verbs.Depths {
 	return requests
 }
 
-// dialQP has alpha dial a queue pair.
+// dialQP dials a queue pair from alpha.
 func (p *pair) dialQP(ctx context.Context, pd *verbs.PD, cfg verbs.QPConfig) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -44,7 +44,7 @@ func message(t *testing.T, kv ...any) *vici.Message {
 	return m
 }
 
-// loadImpostor loads, by hand and on both hosts, a connection between the very same
+// loadImpostor loads, by hand and on both hosts, a connection between the same
 // addresses in which beta calls itself mallory, and whose child covers the link.
 func (p *pair) loadImpostor(t *testing.T) {
 	t.Helper()
@@ -120,9 +120,9 @@ func TestFlowOfRightAddressesUnderAnotherIdentityIsRefused(t *testing.T) {
 	}
 }
 
-// TestStreamDoesNotGoOnUnderAnotherIdentity has the peer authenticate as somebody
-// else while a stream lives: the stream pauses, and goes on when the peer is
-// itself again.
+// TestStreamDoesNotGoOnUnderAnotherIdentity makes the peer authenticate as somebody
+// else while a stream lives: the stream pauses, and goes on when the peer is itself
+// again.
 func TestStreamDoesNotGoOnUnderAnotherIdentity(t *testing.T) {
 	stayWithPeer(t, newPair(t, lab.Config{}))
 }
@@ -163,7 +163,7 @@ func stayWithPeer(t *testing.T, p *pair) {
 		if id := c.Protection().Peer(); id != "beta" {
 			t.Errorf("the stream's peer is %q", id)
 		}
-		// The SA carries the ping before the manager has read who made it.
+		// The SA carries the ping before the manager has read whose SA it is.
 		eventually(t, "the status names beta", func() bool {
 			st, err := p.alpha.m.PeerStatus("beta")
 			return err == nil && st.Live != nil && st.Live.RemoteID == "beta" && st.State == ipsec.StateUp

@@ -28,8 +28,8 @@ func requireKernelESP(t *testing.T) {
 	}
 }
 
-// row reports what the test proves to make interop, which writes docs/interop.md;
-// detail adds a result that is more than yes or no.
+// row hands a result of the test to make interop, which writes docs/interop.md; detail
+// adds a result that is more than yes or no.
 func row(t *testing.T, what string) { t.Attr("row", what) }
 
 func detail(t *testing.T, format string, args ...any) {
@@ -110,8 +110,8 @@ func TestKernelStatesAreRead(t *testing.T) {
 	}
 }
 
-// TestKernelESPInEveryMode also is its own control: what it finds in the kernel
-// changes with what was asked for.
+// TestKernelESPInEveryMode is also its own control: what it finds in the kernel changes
+// with what was asked for.
 func TestKernelESPInEveryMode(t *testing.T) {
 	p := kernelPair(t)
 	for _, tc := range []struct {

@@ -127,8 +127,8 @@ func TestDifferentNumbersOfChildSAsAreExplained(t *testing.T) {
 			p.beta.echo(t, nil)
 			c, err := p.alpha.dial(t, p.beta)
 			if err == nil {
-				// The side that was dialled finds out first, and takes the SA away; a stream
-				// may have been quicker.
+				// The dialled side notices first, and removes the SA; a stream may have been
+				// quicker.
 				err = pingWithin(c, "hello", 5*time.Second)
 			}
 			t.Log(err)

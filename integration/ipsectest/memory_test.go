@@ -18,8 +18,8 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// exposed is a stream from alpha that may write to memory of beta's. Each Send of
-// alpha's shows that what was sent before has arrived.
+// exposed is a stream from alpha that may write to beta's memory. Each Send of alpha's
+// shows that what was sent before has arrived.
 type exposed struct {
 	c   *transport.Conn
 	mpa *mpa.Conn
@@ -28,7 +28,7 @@ type exposed struct {
 	msn uint32 // of the last Send
 }
 
-// expose serves a stream on beta and has alpha open it.
+// expose serves a stream on beta, which alpha opens.
 func (p *pair) expose(t *testing.T) *exposed {
 	t.Helper()
 	dev, err := verbs.Open(verbs.Config{})
@@ -97,8 +97,8 @@ func (x *exposed) segments(at uint64, data string) [][]byte {
 	}
 }
 
-// say has alpha send them.
-func (x *exposed) say(t *testing.T, at uint64, data string) {
+// sendAll sends them from alpha.
+func (x *exposed) sendAll(t *testing.T, at uint64, data string) {
 	t.Helper()
 	for _, s := range x.segments(at, data) {
 		if err := x.mpa.Append(s, nil); err != nil {
@@ -138,13 +138,13 @@ func (x *exposed) arrived(t *testing.T) {
 	}
 }
 
-// memory returns four bytes of it. No Write to them is under way.
+// memory returns four bytes of beta's memory, to which no Write is under way.
 func (x *exposed) memory(at int) string { return string(x.mr.Bytes()[at:][:4]) }
 
-// TestNeighbourWritesNothingIntoMemory has a host on the wire that knows all there is
-// to know: the stream's addresses and sequence numbers, an STag with the right to
-// write, and how such a Write looks (RFC 5042 sections 5.1.2 and 5.1.3). The control
-// takes the guard down: then the same packet changes the memory.
+// TestNeighbourWritesNothingIntoMemory has a neighbour on the wire that knows
+// everything: the stream's addresses and sequence numbers, an STag with the right to
+// write, and the format of such a Write (RFC 5042 sections 5.1.2 and 5.1.3). The
+// control removes the guard: then the same packet changes the memory.
 func TestNeighbourWritesNothingIntoMemory(t *testing.T) {
 	p, mallory := hostile(t, lab.Config{})
 	p.addPeers(t)
@@ -162,7 +162,7 @@ func TestNeighbourWritesNothingIntoMemory(t *testing.T) {
 		p.acknowledged(t)
 		return segment{from: last.from, to: last.to, seq: last.next(), ack: last.ack, flags: flagACK | flagPSH}
 	}
-	x.say(t, 0, "fine")
+	x.sendAll(t, 0, "fine")
 	if x.arrived(t); x.memory(0) != "fine" {
 		t.Fatalf("alpha's own Write makes %q of the memory", x.memory(0))
 	}
@@ -172,7 +172,7 @@ func TestNeighbourWritesNothingIntoMemory(t *testing.T) {
 	mallory.send(evil.packet())
 	eventually(t, "the guard stops it", func() bool { return stoppedInbound(t, p.beta) > before })
 	x.msn-- // alpha's own comes in its place
-	x.say(t, 8, "mine")
+	x.sendAll(t, 8, "mine")
 	if x.arrived(t); x.memory(8) != "mine" || x.memory(16) != "\x00\x00\x00\x00" {
 		t.Errorf("the memory has %q and %q", x.memory(8), x.memory(16))
 	}

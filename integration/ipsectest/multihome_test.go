@@ -12,8 +12,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// newMultihomed is a pair on two wires whose association uses both. change may
-// alter what a host has of the second path as a peer of its own.
+// newMultihomed is a pair on two wires whose association uses both. change may alter
+// the second path's entry among a host's peers.
 func newMultihomed(t *testing.T, change func(h *host, c *pad.Peer)) *pair {
 	t.Helper()
 	p := newPairOf(t, transport.SCTP, lab.Config{Wires: 2})
@@ -58,7 +58,7 @@ func wires(t *testing.T, h *host) [2]*lab.Capture {
 	return all
 }
 
-// allESP wants nothing of the link in clear on either wire.
+// allESP fails the test if anything of the link is in clear on either wire.
 func (p *pair) allESP(t *testing.T, all [2]*lab.Capture) {
 	t.Helper()
 	for i, w := range all {
@@ -113,8 +113,8 @@ func TestMultihomedAssociationFailsOverWithinESP(t *testing.T) {
 	eventually(t, "both paths have an SA", func() bool {
 		return installed(t, p.alpha, "beta-out-sctp") == 1 && installed(t, p.alpha, "beta.path2-out-sctp") == 1
 	})
-	// A path is away when SCTP says so, or when its SA has gone, which leaves SCTP
-	// nothing to say.
+	// A path is away when SCTP reports that, or when its SA has gone, which SCTP does not
+	// notice.
 	away := func(wire int) bool {
 		up, reported := paths.last()
 		return reported && !up || installed(t, p.alpha, [...]string{"beta-out-sctp", "beta.path2-out-sctp"}[wire]) == 0
@@ -129,7 +129,7 @@ func TestMultihomedAssociationFailsOverWithinESP(t *testing.T) {
 		eventually(t, "the path is back", func() bool { return !away(wire) })
 		k.moves(t, 50)
 	}
-	// A lost SA of one path, too, and of both.
+	// The SA of one path is lost, too, and those of both.
 	for _, peers := range [][]string{{"beta"}, {"beta.path2"}, {"beta", "beta.path2"}} {
 		for _, name := range peers {
 			deleteChild(t, p.alpha, name)
@@ -140,8 +140,8 @@ func TestMultihomedAssociationFailsOverWithinESP(t *testing.T) {
 	p.allESP(t, all)
 }
 
-// TestMultihomedAssociationBeginsOnOnePath has one wire cut from the beginning:
-// the path is used once its SA has come up.
+// TestMultihomedAssociationBeginsOnOnePath starts with one wire cut: its path is used
+// once its SA has come up.
 func TestMultihomedAssociationBeginsOnOnePath(t *testing.T) {
 	p := newMultihomed(t, nil)
 	row(t, "kernel SCTP on two wires, one of which is cut at first: used when its SA is up, in clear never")

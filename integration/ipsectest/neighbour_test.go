@@ -17,7 +17,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// hostile is a pair with a neighbour that aims at beta.
+// hostile is a pair with a neighbour that attacks beta.
 func hostile(t *testing.T, cfg lab.Config) (*pair, *neighbour) {
 	t.Helper()
 	cfg.Hosts = []string{"alpha", "beta", "mallory"}
@@ -42,8 +42,8 @@ func newKnownStream(t *testing.T, p *pair) *knownStream {
 	if err := ping(l.c, "before"); err != nil {
 		t.Fatal(err)
 	}
-	// Kernel ESP shows what beta receives alone: when alpha has acknowledged the
-	// echo, nothing is on its way any more.
+	// Kernel ESP shows only what beta receives: when alpha has acknowledged the echo,
+	// nothing is on its way any more.
 	eventually(t, "the stream is quiet", func() bool {
 		first, ok := s.first(func(g segment) bool { return g.from == l.from && g.flags == flagACK })
 		if ok {
@@ -111,8 +111,8 @@ func TestNeighbourWithThePeersAddressGetsNothingIn(t *testing.T) {
 	}
 }
 
-// TestControlWithoutTheGuardTheSamePacketsGetIn mounts the same attacks with
-// beta's guard taken down.
+// TestControlWithoutTheGuardTheSamePacketsGetIn mounts the same attacks with beta's
+// guard removed.
 func TestControlWithoutTheGuardTheSamePacketsGetIn(t *testing.T) {
 	p, mallory := hostile(t, lab.Config{})
 	p.addPeers(t)
@@ -141,7 +141,7 @@ func TestControlWithoutTheGuardTheSamePacketsGetIn(t *testing.T) {
 	}
 }
 
-// received counts the UDP datagrams that a host has taken in.
+// received counts the UDP datagrams that a host has received.
 func received(t *testing.T, h *host) (n uint64) {
 	t.Helper()
 	out, err := h.Run(t.Context(), "cat", "/proc/net/snmp")
@@ -168,8 +168,8 @@ func received(t *testing.T, h *host) (n uint64) {
 	return n
 }
 
-// ikeInit is an IKE_SA_INIT that charon has to work on (RFC 7296 section 1.2):
-// it asks for the default profile's algorithms with a group of 2048 bits.
+// ikeInit is an IKE_SA_INIT that costs charon work (RFC 7296 section 1.2): it asks for
+// the default profile's algorithms with a group of 2048 bits.
 func ikeInit(r *rand.Rand) []byte {
 	be := binary.BigEndian
 	blob := func(n int) []byte {
@@ -263,12 +263,12 @@ func TestFloodsOfANeighbourDoNotHarmALiveStream(t *testing.T) {
 			t.Logf("longest gap %v", k.longest().Round(time.Millisecond))
 		})
 	}
-	// strongSwan has worked on it, until it asked for cookies (RFC 7296 2.6).
+	// strongSwan has processed it, until it asked for cookies (RFC 7296 2.6).
 	log, err := os.ReadFile(p.beta.CharonLog())
 	if err != nil || !bytes.Contains(log, []byte("N(COOKIE)")) {
 		t.Errorf("the flood of IKE_SA_INIT did not get as far as strongSwan: %v", err)
 	}
-	// The genuine alpha is still heard.
+	// The genuine alpha is still served.
 	deleteChild(t, p.alpha, "beta")
 	k.moves(t, 50)
 	deleteIKE(t, p.alpha, "beta")
@@ -342,9 +342,9 @@ func TestReplayedESPIsDropped(t *testing.T) {
 	}
 }
 
-// TestPeersOtherFamilyIsShut has a listener of all addresses, which IronWarp's
-// own is not: clear packets reach it neither at the IPv4-mapped address of the
-// peer, nor by way of a translator (RFC 6052).
+// TestPeersOtherFamilyIsShut uses a listener on all addresses, which IronWarp's own is
+// not: clear packets reach it neither through IPv4-mapped addresses, nor by way of a
+// translator (RFC 6052).
 func TestPeersOtherFamilyIsShut(t *testing.T) {
 	translated := func(h *host) netip.Addr {
 		b := netip.MustParseAddr("64:ff9b::").As16()
@@ -361,7 +361,7 @@ func TestPeersOtherFamilyIsShut(t *testing.T) {
 	targets := map[string]netip.Addr{"IPv4-mapped": netip.AddrFrom16(p.beta.Addr().As16()), "translated": translated(p.beta)}
 	clearListener(t, p.beta.Host, netip.AddrPortFrom(netip.IPv6Unspecified(), port))
 	for what, to := range targets {
-		if err := knock(t, p.alpha.Host, netip.AddrPortFrom(to, port), 5*time.Second); err != nil {
+		if err := tryClear(t, p.alpha.Host, netip.AddrPortFrom(to, port), 5*time.Second); err != nil {
 			t.Errorf("%s, without guards: %v: the check cannot fail", what, err)
 		}
 	}
@@ -389,7 +389,7 @@ func TestPeersOtherFamilyIsShut(t *testing.T) {
 	}
 	for what, to := range targets {
 		before := stoppedInbound(t, p.beta)
-		if err := knock(t, p.alpha.Host, netip.AddrPortFrom(to, port), 300*time.Millisecond); err == nil {
+		if err := tryClear(t, p.alpha.Host, netip.AddrPortFrom(to, port), 300*time.Millisecond); err == nil {
 			t.Errorf("%s: beta has accepted it", what)
 		}
 		if stoppedInbound(t, p.beta) == before {

@@ -18,9 +18,9 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// tablelessVar makes of the test's program one to which its kernel has no
-// nf_tables: netlink's socket for it is refused as by a kernel that lacks it. It
-// installs, probes or removes a guard, and prints what that says.
+// tablelessVar starts the test program as one for which the kernel has no nf_tables:
+// its netlink socket for them is refused, as by a kernel without them. The program
+// installs, probes or removes a guard, and prints the result.
 const tablelessVar = "IRONWARP_IPSECTEST_TABLELESS"
 
 func tableless() int {
@@ -66,9 +66,9 @@ func tableless() int {
 	return 0
 }
 
-// TestWithoutTablesNoICMPErrorGoesToThePeer has a kernel without nf_tables, whose
-// guard cannot see what is quoted: it stops all errors to the peer, and no other
-// ICMP. A guard that finds nf_tables later lets the rest pass.
+// TestWithoutTablesNoICMPErrorGoesToThePeer simulates a kernel without nf_tables, whose
+// guard cannot see what is quoted: it stops all errors to the peer, and no other ICMP.
+// A guard that later finds nf_tables lets the rest pass.
 func TestWithoutTablesNoICMPErrorGoesToThePeer(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
@@ -91,8 +91,7 @@ func TestWithoutTablesNoICMPErrorGoesToThePeer(t *testing.T) {
 				}
 				return nil
 			}
-			// leaks counts the answers that quote a port, of those to each packet that is
-			// for this host.
+			// leaks counts the answers that quote a port, of those to each packet for this host.
 			leaks := func(port uint16) int {
 				t.Helper()
 				c := newPattern()

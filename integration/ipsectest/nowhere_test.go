@@ -8,10 +8,10 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// intoNothing has beta's kernel forget the SA by which alpha sends, of which neither
-// strongSwan hears: a collision of IKE's exchanges can leave hosts with different SAs,
-// too. The stream has to be what notices.
-func intoNothing(t *testing.T, p *pair) {
+// testInboundSALost removes the SA by which alpha sends from beta's kernel, unknown to both
+// strongSwans: a collision of IKE's exchanges can leave hosts with different SAs as
+// well. Only the stream can notice that.
+func testInboundSALost(t *testing.T, p *pair) {
 	t.Helper()
 	p.addPeers(t)
 	p.echo(t, p.beta, nil)
@@ -29,17 +29,17 @@ func intoNothing(t *testing.T, p *pair) {
 		t.Error(err)
 	}
 	if st, err := p.alpha.m.PeerStatus("beta"); err != nil || st.Counters.Stale == 0 {
-		t.Errorf("nobody has made the SA anew: %+v, %v", st.Counters, err)
+		t.Errorf("the SA was not replaced: %+v, %v", st.Counters, err)
 	}
 }
 
 func TestKernelESPThatLeadsNowhereIsMadeAnew(t *testing.T) {
 	row(t, "the peer's kernel loses an SA that strongSwan believes in: TCP notices, and it is made anew")
-	intoNothing(t, kernelPair(t))
+	testInboundSALost(t, kernelPair(t))
 }
 
 func TestKernelSCTPNoticesAnSAThatLeadsNowhere(t *testing.T) {
 	requireKernelESP(t)
 	row(t, "kernel SCTP: the peer's kernel loses an SA that strongSwan believes in: the association notices, and it is made anew")
-	intoNothing(t, newPairOf(t, transport.SCTP, lab.Config{DataPlane: esp.Kernel}))
+	testInboundSALost(t, newPairOf(t, transport.SCTP, lab.Config{DataPlane: esp.Kernel}))
 }

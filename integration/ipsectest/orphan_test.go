@@ -38,9 +38,9 @@ func kernelSPIs(t *testing.T, h *host) []string {
 	return all
 }
 
-// TestKernelESPCarriesOnWithoutCharonAndKeepsNoOrphans kills charon under a stream:
-// the kernel has its states and goes on. A new charon knows nothing of them;
-// what it does not know must not stay.
+// TestKernelESPCarriesOnWithoutCharonAndKeepsNoOrphans kills charon under a stream: the
+// kernel has its states and goes on. A new charon does not know these states, so they
+// must not stay.
 func TestKernelESPCarriesOnWithoutCharonAndKeepsNoOrphans(t *testing.T) {
 	for _, mode := range []profile.Mode{profile.Tunnel, profile.Transport} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -108,7 +108,7 @@ func within(f func() bool) bool {
 	return true
 }
 
-// hideKeys leaves the keys out of what ip-xfrm(8) prints.
+// hideKeys removes the keys from ip-xfrm(8)'s output.
 func hideKeys(out string) string {
 	var b strings.Builder
 	for line := range strings.Lines(out) {

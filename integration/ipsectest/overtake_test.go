@@ -13,7 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// hold has alpha's wire hold back packets.
+// hold makes alpha's wire hold back packets.
 func (p *pair) hold(t *testing.T, what string) *lab.Held {
 	t.Helper()
 	k, err := p.alpha.Hold(t.Context(), 0, what)
@@ -23,16 +23,17 @@ func (p *pair) hold(t *testing.T, what string) *lab.Held {
 	return k
 }
 
-// TestDeleteThatOvertakesTheSetUpOfItsChild has a child's delete arrive before the message by
-// which beta makes it: beta then has a child that alpha has not, and beta's data would wait
-// until TCP's silence shows that it leads nowhere.
+// TestDeleteThatOvertakesTheSetUpOfItsChild makes a child's delete arrive before the
+// message that creates the child on beta: beta then has a child that alpha does not
+// have, and beta's data would wait until TCP's silence shows that nobody receives it.
 func TestDeleteThatOvertakesTheSetUpOfItsChild(t *testing.T) {
 	for i, tc := range []struct {
 		initiator func(*pair) *host
-		held      string // of what alpha sends by IKE, whose exchange type is at %[1]d of UDP and flags at %[2]d
-		unknown   string // beta's charon's words about the delete
+		held      string // of alpha's IKE messages, with the exchange type at %[1]d of UDP and the flags at %[2]d
+		unknown   string // what beta's charon logs about the delete
 	}{
-		// Of the two that the initiator of Quick Mode sends, the one without keys (RFC 2409 section 5.5).
+		// Of the two messages that the initiator of Quick Mode sends, the one without keys
+		// (RFC 2409 section 5.5).
 		{func(p *pair) *host { return p.alpha }, "udp[%[1]d] = 32 and udp[4:2] < 200", "CHILD_SA not found, ignored"},
 		// The answer to CREATE_CHILD_SA (RFC 7296 section 1.3.1).
 		{func(p *pair) *host { return p.beta }, "udp[%[1]d] = 36 and udp[%[2]d] & 0x20 != 0", "received DELETE for unknown ESP CHILD_SA"},
@@ -49,7 +50,7 @@ func TestDeleteThatOvertakesTheSetUpOfItsChild(t *testing.T) {
 			if from == p.beta {
 				child = to.Name() + "-in"
 			}
-			for range 2 { // a second one is not noticed by silence for 10 s after the first
+			for range 2 { // silence does not reveal a second one for 10 s after the first
 				p.acknowledged(t)
 				p.deleteBy(t, []*host{p.alpha})
 				for _, h := range []*host{p.alpha, p.beta} {
@@ -84,7 +85,7 @@ func TestDeleteThatOvertakesTheSetUpOfItsChild(t *testing.T) {
 	}
 }
 
-// charonSaid returns what a host's charon has logged since.
+// charonSaid returns a function that returns what a host's charon has logged since.
 func charonSaid(t *testing.T, h *host) func() string {
 	t.Helper()
 	all := func() string {

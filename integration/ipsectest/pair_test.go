@@ -34,12 +34,12 @@ func TestMain(m *testing.M) {
 
 const port = 7471
 
-// patience bounds what takes a second. An emulated machine beside others is slow, and
-// a delete waits for the repetitions of what IKE sent into a wire that was cut.
+// patience bounds waits that normally take a second. An emulated machine beside others
+// is slow, and a delete waits for IKE to repeat what it sent while the wire was cut.
 const patience = 2 * time.Minute
 
-// canary is in all that these tests send through a link. What they send in clear
-// on purpose does not have it.
+// canary is in all that these tests send through a link. What they send in clear on
+// purpose does not contain it.
 var canary = lab.NewCanary()
 
 // host is a lab host with a Manager.
@@ -49,16 +49,16 @@ type host struct {
 	stop func()
 	v6   bool // talk IPv6
 
-	answers time.Duration // its patience with strongSwan
+	answers time.Duration // how long it waits for strongSwan
 
 	mu      sync.Mutex
 	carries []sender // all streams that were opened and accepted here
 }
 
-// sender knows how many bytes it has taken that the peer has not acknowledged.
+// sender knows how many of its bytes the peer has not acknowledged.
 type sender interface{ Outq() (int, error) }
 
-// carry notes a stream.
+// carry registers a stream.
 func (h *host) carry(s sender) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,14 +66,14 @@ func (h *host) carry(s sender) {
 }
 
 // acknowledged waits until each end has acknowledged what came from the other: both
-// carriers delay that, and a byte that is not acknowledged is traffic that waits.
+// carriers delay that, and an unacknowledged byte counts as traffic that waits.
 func (p *pair) acknowledged(t *testing.T) {
 	t.Helper()
 	eventually(t, "all that was sent is acknowledged", func() bool {
 		for _, h := range []*host{p.alpha, p.beta} {
 			h.mu.Lock()
 			waits := slices.ContainsFunc(h.carries, func(s sender) bool {
-				n, err := s.Outq() // which fails when the stream is over
+				n, err := s.Outq() // which fails when the stream has ended
 				return err == nil && n > 0
 			})
 			h.mu.Unlock()
@@ -117,7 +117,7 @@ func newHost(t *testing.T, lh *lab.Host) *host {
 	return newHostWith(t, lh, patience)
 }
 
-// newHostWith makes a host with a patience for strongSwan's answers.
+// newHostWith makes a host that waits that long for strongSwan's answers.
 func newHostWith(t *testing.T, lh *lab.Host, answers time.Duration) *host {
 	t.Helper()
 	h := &host{Host: lh, answers: answers}
@@ -146,7 +146,7 @@ func (h *host) start(t *testing.T) {
 	})
 }
 
-// peerOf is the setting of the other host on this one.
+// peerOf is this host's setting for the other one.
 func (p *pair) peerOf(h *host) pad.Peer {
 	o := p.other(h)
 	c := pad.Peer{Name: o.Name(), Local: h.at(), Remote: o.at(), LocalID: h.Name(), RemoteID: o.Name(), Port: port, PSK: p.key, OnDemand: true}
@@ -194,7 +194,7 @@ func (h *host) echo(t *testing.T, refused func(error)) {
 	t.Cleanup(h.serve(t, refused))
 }
 
-// serve is echo until the function that it returns is called.
+// serve is echo until the returned function is called.
 func (h *host) serve(t *testing.T, refused func(error)) (end func()) {
 	t.Helper()
 	var ln *transport.Listener
@@ -273,7 +273,7 @@ func (h *host) mustDial(t *testing.T, to *host) *transport.Conn {
 	return h.mustDialWith(t, to, transport.Config{})
 }
 
-// pingSize is how long a short ping is made by the canary.
+// pingSize is the length to which the canary extends a short ping.
 const pingSize = 64
 
 // ping sends a text over the connection, filled up with the canary, and waits for
@@ -432,7 +432,7 @@ func installed(t *testing.T, h *host, child string) int {
 	return n
 }
 
-// logger writes to the test's log until the test is over.
+// logger writes to the test's log until the test ends.
 func logger(t *testing.T, name string) *slog.Logger {
 	w := &testWriter{t: t}
 	t.Cleanup(w.end)

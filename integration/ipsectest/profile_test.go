@@ -110,7 +110,7 @@ func TestTransportModeNeedsADataPlaneThatHasIt(t *testing.T) {
 	if !errors.Is(err, esp.ErrCannot) || !strings.Contains(err.Error(), "tunnel") {
 		t.Errorf("transport mode over userland ESP: %v", err)
 	}
-	// The peer is refused, and guarded all the same.
+	// The peer is refused, and still guarded.
 	if st, err := p.alpha.m.PeerStatus("beta"); err != nil || !st.Guarded || st.Loaded {
 		t.Errorf("status %+v, %v", st, err)
 	}
@@ -132,8 +132,8 @@ func TestTripleDESGetsFreshKeysBeforeItsLimitAndTheStreamStays(t *testing.T) {
 			if before.Encryption == "" || first.Encryption != "3DES_CBC" {
 				t.Fatalf("the child has %s", first.Encryption)
 			}
-			// Up to the limit, and then not a byte until the keys are fresh: the old one
-			// ends a tenth later.
+			// Up to the limit, and then not a byte until the keys are fresh: the old SA ends a
+			// tenth later.
 			for carriesMore(t, p.alpha, first, limit) {
 				for range 3 {
 					if err := ping(conn, line); err != nil {
@@ -161,8 +161,8 @@ func TestTripleDESGetsFreshKeysBeforeItsLimitAndTheStreamStays(t *testing.T) {
 	}
 }
 
-// carriesMore reports whether a child has the keys that it had, none fresher are on
-// their way, and fewer bytes than a limit went out.
+// carriesMore reports whether a child has the same keys, no fresh ones are on their
+// way, and fewer bytes than a limit went out.
 func carriesMore(t *testing.T, h *host, first charon.Child, limit uint64) bool {
 	t.Helper()
 	sas, err := h.m.SAs(t.Context())
@@ -202,8 +202,8 @@ func TestIKEv1AuthenticatesAnewUnderALiveStream(t *testing.T) {
 	}
 }
 
-// charonCall makes a call to a host's strongSwan that ironwarp has no command
-// for. Values are strings.
+// charonCall makes a call to a host's strongSwan for which ironwarp has no command.
+// Values are strings.
 func charonCall(t *testing.T, h *host, cmd string, kv ...string) *vici.Message {
 	t.Helper()
 	s := charonSession(t, h)
@@ -232,8 +232,7 @@ func charonSession(t *testing.T, h *host) *vici.Session {
 	return s
 }
 
-// With IKEv1 strongSwan makes another child, and says nothing, where IKEv2
-// refuses a second one.
+// With IKEv1 strongSwan silently makes another child, where IKEv2 refuses a second one.
 func TestIKEv1ChildrenThatAreTooManyEndAndTheStreamStays(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	p.addWith(t, func(_ *host, c *pad.Peer) { c.Profile = mustProfile(t, "rfc3723") })

@@ -12,9 +12,9 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// orphaned leaves a connection to beta behind that no program has, with data that
-// is not acknowledged: the wire is cut, and the connection closed. listening has
-// alpha be the one that was dialled.
+// orphaned leaves a connection to beta that belongs to no program, with unacknowledged
+// data: it cuts the wire and closes the connection. listening: alpha is the dialled
+// end.
 func orphaned(t *testing.T, p *pair, text pattern, listening bool) {
 	t.Helper()
 	from, to := p.alpha, p.beta
@@ -60,8 +60,8 @@ func orphaned(t *testing.T, p *pair, text pattern, listening bool) {
 	}
 }
 
-// TestGuardGoesAfterTheLastByteOfItsLink removes a peer to which the kernel still
-// has to send. The control has the guard taken down with the sockets as they are.
+// TestGuardGoesAfterTheLastByteOfItsLink removes a peer to which the kernel still has
+// data to send. The control removes the guard and leaves the sockets as they are.
 func TestGuardGoesAfterTheLastByteOfItsLink(t *testing.T) {
 	for _, f := range families {
 		for _, listening := range []bool{false, true} {

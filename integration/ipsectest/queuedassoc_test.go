@@ -22,7 +22,7 @@ func rawAddr(a netip.AddrPort) (family int, sa unix.Sockaddr) {
 	return unix.AF_INET, &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
 }
 
-// rawAssociation has two hosts' kernels make an association that belongs to no
+// rawAssociation makes two hosts' kernels set up an association that belongs to no
 // Assoc of ours.
 func rawAssociation(t *testing.T, from, to *host) (dialled, taken *os.File) {
 	t.Helper()
@@ -62,8 +62,8 @@ func rawAssociation(t *testing.T, from, to *host) (dialled, taken *os.File) {
 	return dialled, taken
 }
 
-// queuedAssociation leaves an association of alpha's with data that beta, whose wire
-// is cut, does not acknowledge. listening has alpha be the one that was dialled.
+// queuedAssociation leaves an association of alpha's with data that beta, whose wire is
+// cut, does not acknowledge. listening: alpha is the dialled end.
 func queuedAssociation(t *testing.T, p *pair, text pattern, listening bool) *os.File {
 	t.Helper()
 	from, to := p.alpha, p.beta
@@ -89,9 +89,9 @@ func queuedAssociation(t *testing.T, p *pair, text pattern, listening bool) *os.
 }
 
 // TestKernelSCTPAssociationKeepsItsGuard removes a peer to which the kernel's SCTP
-// still has to send. No socket of another program's is to be had, so that the guard
-// stays until the association is gone: in a program that aborts it at last, or without
-// one. The control has the guard taken down beside it.
+// still has data to send. Another program's socket cannot be closed, so the guard stays
+// until the association is gone: in a program that finally aborts it, or without one.
+// The control removes the guard meanwhile.
 func TestKernelSCTPAssociationKeepsItsGuard(t *testing.T) {
 	for _, tc := range []struct {
 		v6, listening, orphan, control bool

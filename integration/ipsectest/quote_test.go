@@ -29,10 +29,10 @@ func newPattern() pattern {
 	return pattern(hex.EncodeToString(b))
 }
 
-// fill is n bytes of the canary, over and over.
+// fill is n bytes of the repeated canary.
 func (c pattern) fill(n int) []byte { return bytes.Repeat(c, n/len(c)+1)[:n] }
 
-// in counts the canary in what a capture has recorded, in whatever packets.
+// in counts the canary in all packets that a capture has recorded.
 func (c pattern) in(t *testing.T, wire *recording) int {
 	t.Helper()
 	if _, err := wire.Count(); err != nil {
@@ -45,8 +45,8 @@ func (c pattern) in(t *testing.T, wire *recording) int {
 	return bytes.Count(data, c)
 }
 
-// recording is a capture that is kept, in which a test looks for canaries of its
-// own: some have to be there.
+// recording is a capture to a file, in which a test looks for its own canaries, some of
+// which have to be there.
 type recording struct {
 	*lab.Capture
 	file string
@@ -59,8 +59,8 @@ func record(t *testing.T, h *host) *recording {
 	return r
 }
 
-// unlimited lets a host answer to each packet by ICMP: kernels do so to a few
-// in a second only.
+// unlimited lets a host answer every packet by ICMP: by default kernels answer only a
+// few in a second.
 func unlimited(t *testing.T, h *lab.Host) {
 	t.Helper()
 	sh(t, h, "sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0 && sysctl -qw net.ipv4.icmp_msgs_per_sec=100000 net.ipv4.icmp_msgs_burst=10000 2>/dev/null; true")
@@ -81,10 +81,10 @@ func datagramSocket(t *testing.T, h *lab.Host, at netip.AddrPort) *net.UDPConn {
 	return c
 }
 
-// TestKernelDoesNotQuoteWhatESPCarried has the socket of one end vanish while the
-// SA is up and the other end goes on sending, as when a daemon is killed. The
-// kernel answers each packet that it has decrypted by ICMP, which quotes it. In
-// the end the guard is taken down: then the canary is on the wire.
+// TestKernelDoesNotQuoteWhatESPCarried closes the socket of one end while the SA is up
+// and the other end goes on sending, as when a daemon is killed. The kernel answers
+// each packet that it has decrypted by ICMP, which quotes it. In the end the guard is
+// removed: then the canary is on the wire.
 func TestKernelDoesNotQuoteWhatESPCarried(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestKernelDoesNotQuoteWhatESPCarried(t *testing.T) {
 			if err := p.alpha.m.Prepare(t.Context(), transport.Flow{Protocol: transport.ProtoUDP, Remote: dialled}); err != nil {
 				t.Fatal(err)
 			}
-			// try has from send to a host's port, where nobody is.
+			// try makes from send to a host's port on which nothing listens.
 			try := func(wire *recording, from *net.UDPConn, h *host, to netip.AddrPort) int {
 				t.Helper()
 				c := newPattern()
@@ -132,7 +132,7 @@ func TestKernelDoesNotQuoteWhatESPCarried(t *testing.T) {
 				t.Errorf("what ESP carried is quoted on the wire, %d times", n)
 			}
 			for _, h := range []*host{p.alpha, p.beta} {
-				h.stop() // it would put the table back
+				h.stop() // it would restore the table
 				dropGuardTable(t, h.Host)
 			}
 			if ends() == 0 {
@@ -178,12 +178,12 @@ func counter(t *testing.T, h *host, file string, names ...string) (n uint64) {
 	return n
 }
 
-// dropGuardTable takes away the part of all guards of a host that keeps ICMP from
+// dropGuardTable removes the part of all of a host's guards that stops ICMP from
 // quoting what ESP carried.
 func dropGuardTable(t *testing.T, h *lab.Host) {
 	t.Helper()
 	changeTables(t, h, func(c *nftables.Conn, table *nftables.Table) {
-		c.AddTable(table) // that it is not there is no error
+		c.AddTable(table) // so that its absence is no error
 		c.DelTable(table)
 	})
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// inlet is a tun device by which a test hands a host packets. One by the name of
-// those of userland ESP brings what ESP has carried, as charon does it.
+// inlet is a tun device through which a test gives packets to a host. One with a name
+// as userland ESP's brings what ESP has carried, as charon does.
 type inlet struct{ f *os.File }
 
 const decrypted = "ipsec7"
@@ -60,11 +60,11 @@ func options(packet []byte, o ...byte) []byte {
 	p := slices.Insert(slices.Clone(packet), 20, o...)
 	p[0] = byte(0x45 + len(o)/4)
 	binary.BigEndian.PutUint16(p[2:], uint16(len(p)))
-	return resum(p)
+	return fixChecksum(p)
 }
 
-// resum computes the checksum of an IPv4 header anew.
-func resum(p []byte) []byte {
+// fixChecksum computes the checksum of an IPv4 header again.
+func fixChecksum(p []byte) []byte {
 	n := int(p[0]&15) * 4
 	p[10], p[11] = 0, 0
 	binary.BigEndian.PutUint16(p[10:], sum(p[:n]))
@@ -77,7 +77,7 @@ func ttl(p []byte, n byte) []byte {
 		return p
 	}
 	p[8] = n
-	return resum(p)
+	return fixChecksum(p)
 }
 
 // firstFragment makes a packet look like the first of several.
@@ -88,7 +88,7 @@ func firstFragment(p []byte) []byte {
 	p = p[:20+(len(p)-20)/8*8]
 	binary.BigEndian.PutUint16(p[2:], uint16(len(p)))
 	p[6], p[7] = 0x20, 0
-	return resum(p)
+	return fixChecksum(p)
 }
 
 // extension puts an IPv6 extension header into a packet, without its first byte
@@ -105,14 +105,14 @@ func extension(p []byte, kind byte, rest ...byte) []byte {
 	return p
 }
 
-// quotable are packets that a kernel answers by ICMP, for one reason or another.
-// They have come to a host from its peer; elsewhere is behind the host, nowhere
-// is not.
+// quotable are packets that a kernel answers by ICMP, for various reasons. They have
+// come to a host from its peer; the address elsewhere is behind the host, nowhere does
+// not exist.
 var quotable = []struct {
 	what   string
 	v6     bool
 	proto  transport.Protocol // UDP by default
-	hidden bool               // the ports do not stand where they are looked for
+	hidden bool               // the ports are not where they are looked for
 	packet func(s quotedScene) []byte
 }{
 	{what: "no socket", packet: func(s quotedScene) []byte { return s.udp(s.here) }},
@@ -134,7 +134,7 @@ var quotable = []struct {
 	{what: "no such protocol", v6: true, proto: transport.ProtoSCTP, packet: func(s quotedScene) []byte { return s.sctp(s.here) }},
 }
 
-// quotedScene is who a packet is for, and what is in it.
+// quotedScene is where a packet goes, and what is in it.
 type quotedScene struct {
 	peer, here, elsewhere, nowhere netip.Addr
 	port                           uint16
@@ -153,12 +153,12 @@ func (s quotedScene) sctp(to netip.Addr) []byte {
 // whole forbids to fragment a packet.
 func whole(p []byte) []byte {
 	p[6] |= 0x40
-	return resum(p)
+	return fixChecksum(p)
 }
 
 // TestEveryAnswerThatQuotesTheLinkIsStopped provokes each answer of a kernel to what
-// ESP has brought: with the guard, without it, and of another port, whose answers
-// are none of the guard's business.
+// ESP has brought: with the guard, without it, and for another port, whose answers the
+// guard lets pass.
 func TestEveryAnswerThatQuotesTheLinkIsStopped(t *testing.T) {
 	l := lab.Start(t, lab.Config{Hosts: []string{"alpha", "beta", "gamma"}, NoCharon: true})
 	alpha, beta, gamma := &host{Host: l.Host("alpha")}, &host{Host: l.Host("beta")}, l.Host("gamma")
@@ -188,7 +188,7 @@ func TestEveryAnswerThatQuotesTheLinkIsStopped(t *testing.T) {
 				before := answers(t, alpha)
 				tries := 0
 				eventually(t, "the kernel has answered", func() bool {
-					if tries%500 == 0 { // it says that there is no route once in a while only
+					if tries%500 == 0 { // it reports that there is no route only once in a while
 						in.write(t, q.packet(s))
 					}
 					tries++
@@ -210,8 +210,8 @@ func TestEveryAnswerThatQuotesTheLinkIsStopped(t *testing.T) {
 	}
 }
 
-// TestForwardedQuotesOfTheLinkAreStopped has a host behind the guarded one answer:
-// it forwards ICMP of all kinds, quotes of all shapes, whole and in fragments.
+// TestForwardedQuotesOfTheLinkAreStopped makes the guarded host forward answers of a
+// host behind it: ICMP of all kinds, quotes of all shapes, whole and in fragments.
 func TestForwardedQuotesOfTheLinkAreStopped(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
@@ -240,9 +240,9 @@ func TestForwardedQuotesOfTheLinkAreStopped(t *testing.T) {
 				binary.BigEndian.PutUint16(m[2:], sum(m))
 				return header(behind, beta.at(), proto, m)
 			}
-			// forwards waits until an echo request is forwarded: before the packets of a
-			// try, which may not be lost to what the wire has yet to resolve, and after
-			// them, as what is forwarded stays in order.
+			// forwards waits until an echo request is forwarded: before the packets of a try, so
+			// that none is lost while addresses are resolved, and after them, as what is
+			// forwarded stays in order.
 			forwards := func() {
 				t.Helper()
 				mark, tries := newPattern(), 0
@@ -254,7 +254,7 @@ func TestForwardedQuotesOfTheLinkAreStopped(t *testing.T) {
 					return mark.in(t, wire) > 0
 				})
 			}
-			// try forwards packets that carry a canary, and returns what came of it.
+			// try forwards packets that carry a canary, and returns how many got through.
 			try := func(port uint16, packets func(s quotedScene) [][]byte) int {
 				t.Helper()
 				c := newPattern()
@@ -271,8 +271,8 @@ func TestForwardedQuotesOfTheLinkAreStopped(t *testing.T) {
 			for _, kind := range kinds {
 				shapes[fmt.Sprintf("type %d", kind)] = func(s quotedScene) [][]byte { return [][]byte{message(kind, s.udp(behind))} }
 			}
-			// What goes to the peer is quoted as well; from 6.9 on Linux has XFRM's
-			// policies judge the quotes of these by themselves.
+			// Packets to the peer are quoted as well; from 6.9 on Linux itself checks their
+			// quotes against XFRM's policies.
 			const fromHere = "sent to the peer"
 			shapes[fromHere] = func(s quotedScene) [][]byte {
 				d := datagram{from: netip.AddrPortFrom(behind, s.port), to: netip.AddrPortFrom(beta.at(), 4711), data: s.body}
@@ -291,7 +291,7 @@ func TestForwardedQuotesOfTheLinkAreStopped(t *testing.T) {
 					p[40+3] += 8
 				} else {
 					p[7]++
-					p = resum(p)
+					p = fixChecksum(p)
 				}
 				return [][]byte{message(kinds[0], p)}
 			}
@@ -317,7 +317,7 @@ func TestForwardedQuotesOfTheLinkAreStopped(t *testing.T) {
 	}
 }
 
-// fragments cuts a packet, the first piece with n bytes behind its header.
+// fragments cuts a packet, the first piece with n bytes after its header.
 func fragments(p []byte, n int) [][]byte {
 	if p[0]>>4 == 6 {
 		head := p[:40:40]
@@ -335,7 +335,7 @@ func fragments(p []byte, n int) [][]byte {
 		binary.BigEndian.PutUint16(q[2:], uint16(len(q)))
 		binary.BigEndian.PutUint16(q[6:], uint16(offset/8))
 		q[6] |= flags
-		return resum(q)
+		return fixChecksum(q)
 	}
 	return [][]byte{piece(0, 0x20, p[20:20+n]), piece(n, 0, p[20+n:])}
 }
@@ -344,15 +344,15 @@ func fragments(p []byte, n int) [][]byte {
 func answers(t *testing.T, h *host) uint64 {
 	t.Helper()
 	if h.v6 {
-		// Neighbours are asked for all the time.
+		// Neighbour solicitations are sent all the time.
 		return counter(t, h, "/proc/net/snmp6", "Icmp6OutDestUnreachs") + counter(t, h, "/proc/net/snmp6", "Icmp6OutTimeExcds") + counter(t, h, "/proc/net/snmp6", "Icmp6OutParmProblems")
 	}
 	return counter(t, h, "/proc/net/snmp", "Icmp", "OutMsgs")
 }
 
-// TestWhatESPCarriedIsNotForwarded has a packet of the link come out of the tun for an
-// address that this host does not have, as when its own has gone. In IPv6 the policies
-// stop it by themselves.
+// TestWhatESPCarriedIsNotForwarded lets a packet of the link come out of the tun for an
+// address that this host does not have, as when its own was removed. In IPv6 the
+// policies alone stop it.
 func TestWhatESPCarriedIsNotForwarded(t *testing.T) {
 	l := lab.Start(t, lab.Config{Hosts: []string{"alpha", "beta", "gamma"}, NoCharon: true})
 	alpha, beta := &host{Host: l.Host("alpha")}, &host{Host: l.Host("beta")}
@@ -384,8 +384,8 @@ func TestWhatESPCarriedIsNotForwarded(t *testing.T) {
 	}
 }
 
-// TestFragmentsOfWhatESPCarriedAreNotForwarded has the link's packets come out of the
-// tun in pieces, of which the later ones do not say whose they are.
+// TestFragmentsOfWhatESPCarriedAreNotForwarded lets the link's packets come out of the
+// tun in fragments, of which the later ones have no ports.
 func TestFragmentsOfWhatESPCarriedAreNotForwarded(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
@@ -400,8 +400,8 @@ func TestFragmentsOfWhatESPCarriedAreNotForwarded(t *testing.T) {
 	}
 }
 
-// The kernel's ESP says by a packet's secpath what it has carried, and has a policy for
-// what is forwarded.
+// The kernel's ESP marks what it has carried by the packet's secpath, and has a policy
+// for what is forwarded.
 func TestKernelFragmentsOfWhatESPCarriedAreNotForwarded(t *testing.T) {
 	requireKernelESP(t)
 	for _, f := range families {
@@ -427,7 +427,7 @@ func TestKernelFragmentsOfWhatESPCarriedAreNotForwarded(t *testing.T) {
 	}
 }
 
-// espIn says how many packets a host's ESP states have seen.
+// espIn is how many packets a host's ESP states have seen.
 func espIn(t *testing.T, h *host) string {
 	t.Helper()
 	out, err := h.Run(t.Context(), "sh", "-c", "ip -s xfrm state | grep '(bytes), '")
@@ -437,7 +437,7 @@ func espIn(t *testing.T, h *host) string {
 	return out
 }
 
-// rawSender sends packets as they are, as far as a host's policies let them be.
+// rawSender sends packets as they are, as far as a host's policies permit.
 func rawSender(t *testing.T, h *host) func(*testing.T, []byte) {
 	t.Helper()
 	family, to := unix.AF_INET, func(p []byte) unix.Sockaddr { return &unix.SockaddrInet4{Addr: [4]byte(p[16:20])} }
@@ -480,8 +480,8 @@ func newRouter(t *testing.T, v6 bool, plane esp.Plane) *router {
 	return r
 }
 
-// forwarded has a packet to the link's port come in two pieces, and counts how often the
-// second is on the wire.
+// forwarded sends a packet to the link's port in two fragments, and counts how often
+// the second is on the wire.
 func (r *router) forwarded(t *testing.T, write func(*testing.T, []byte), from netip.Addr) int {
 	t.Helper()
 	text, last := newPattern(), newPattern()
@@ -490,7 +490,7 @@ func (r *router) forwarded(t *testing.T, write func(*testing.T, []byte), from ne
 	s = quotedScene{peer: r.behind, port: udpPort + 2, body: last.fill(400)}
 	packets = append(packets, s.udp(r.gamma.at()))
 	eventually(t, "a packet of somebody else's is forwarded", func() bool {
-		for _, p := range packets { // the first ones get lost while neighbours are sought
+		for _, p := range packets { // the first ones get lost while neighbours are resolved
 			write(t, p)
 		}
 		return last.in(t, r.wire) > 0
@@ -498,7 +498,7 @@ func (r *router) forwarded(t *testing.T, write func(*testing.T, []byte), from ne
 	return text.in(t, r.wire)
 }
 
-// stops shows that the link's pieces are not forwarded, and others' are.
+// stops checks that the link's fragments are not forwarded, and others are.
 func (r *router) stops(t *testing.T, write func(*testing.T, []byte)) {
 	t.Helper()
 	if n := r.forwarded(t, write, r.beta.at()); n != 0 {

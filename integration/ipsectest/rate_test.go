@@ -17,7 +17,7 @@ import (
 // rdmaPair is a stream of package verbs from alpha to beta.
 func rdmaPair(t *testing.T, p *pair) (a, b conformance.Endpoint) {
 	t.Helper()
-	// As between two hosts of ours: ESP guards the bytes, and FPDUs are large.
+	// As between two IronWarp hosts: ESP protects the bytes, and FPDUs are large.
 	cfg := verbs.Setup{NoCRC: true, LargeFPDU: verbs.MaxLargeFPDU}
 	to := netip.AddrPortFrom(p.beta.at(), port)
 	theirs, ours := conformance.NewHost(t), conformance.NewHost(t)
@@ -62,7 +62,8 @@ func rdmaPair(t *testing.T, p *pair) (a, b conformance.Endpoint) {
 	return a, other.e
 }
 
-// writer posts RDMA Writes that go round a region of the peer's.
+// writer posts RDMA Writes to one place after the other of the peer's region, over and
+// over.
 type writer struct {
 	e            conformance.Endpoint
 	own, peer    conformance.Region
@@ -120,8 +121,8 @@ func (w *writer) reap(ctx context.Context) error {
 	return nil
 }
 
-// sync returns when the peer has everything: a Read is answered behind the
-// Writes (RFC 5040 section 5.5).
+// sync returns when the peer has everything: a Read is answered after the Writes (RFC
+// 5040 section 5.5).
 func (w *writer) sync(ctx context.Context) error {
 	w.posted++
 	if err := w.post(conformance.OpRead, 1); err != nil {
@@ -136,7 +137,7 @@ func (w *writer) sync(ctx context.Context) error {
 }
 
 // tcpSink is a plain TCP connection from alpha to beta, which answers with a byte
-// whenever n bytes have come. Its listener is gone.
+// whenever n bytes have come. Its listener is closed.
 func tcpSink(t *testing.T, p *pair, n int) *transport.Conn {
 	t.Helper()
 	var ln *transport.Listener

@@ -60,9 +60,9 @@ func reap(t *testing.T, p *pair, profile *profile.Profile) {
 	t.Logf("the first byte was answered after %v", time.Since(begin).Round(time.Millisecond))
 }
 
-// busier has a stream carry traffic more often than its SA is reaped for idleness, for
-// longer than that, which keeps the SA, and returns how many have been reaped before. A
-// machine that itself stood still for so long has to try again.
+// busier makes a stream carry traffic at shorter intervals than idle SAs are reaped
+// after, for a longer time than that, which keeps the SA. It returns how many were
+// reaped before. A machine that itself stood still for so long has to try again.
 func busier(t *testing.T, p *pair, c stream) (reaped uint64) {
 	t.Helper()
 	for {
@@ -94,7 +94,7 @@ func busier(t *testing.T, p *pair, c stream) (reaped uint64) {
 	}
 }
 
-// pause lets time go by where that nothing happens is what is tested.
+// pause lets time pass where the test is that nothing happens.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(d)

@@ -12,8 +12,8 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
-// What Debian's unit runs when strongSwan is reloaded, and what an administrator
-// may: each takes from strongSwan what IronWarp has given it.
+// What Debian's unit runs when strongSwan is reloaded, and what an administrator may
+// run: each unloads from strongSwan what IronWarp has loaded.
 func TestWhatSwanctlUnloadsIsLoadedAgain(t *testing.T) {
 	all := []string{"--load-all", "--noprompt"}
 	for _, tc := range []struct {
@@ -68,8 +68,8 @@ func TestWhatSwanctlUnloadsIsLoadedAgain(t *testing.T) {
 			if st, err := at.m.PeerStatus(p.other(at).Name()); err != nil || !st.Loaded || st.Counters.Reloads == 0 {
 				t.Errorf("status %+v, %v", st, err)
 			}
-			// Both IKE SAs and children from nothing: it takes the connection, and the
-			// credentials of both hosts.
+			// New IKE SAs and children on both hosts need the connection, and the credentials of
+			// both.
 			for range 3 {
 				if _, err := p.alpha.m.DeleteIKE(t.Context(), "beta"); err != nil {
 					t.Fatal(err)
@@ -81,8 +81,8 @@ func TestWhatSwanctlUnloadsIsLoadedAgain(t *testing.T) {
 	}
 }
 
-// given is what IronWarp has handed to a host's strongSwan, without the
-// certificates, among which are those that strongSwan remembers of peers.
+// given is what IronWarp has loaded into a host's strongSwan, without the certificates,
+// which include peers' certificates that strongSwan remembers.
 func given(t *testing.T, h *host) map[string]int {
 	t.Helper()
 	n := loaded(t, h)
@@ -90,8 +90,8 @@ func given(t *testing.T, h *host) map[string]int {
 	return n
 }
 
-// Nothing looks between the unloading and the attempt: the attempt itself has
-// to notice.
+// Nothing checks between the unloading and the attempt: the attempt itself has to
+// notice.
 func TestAttemptThatFindsItsConnectionUnloadedLoadsIt(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	p.addPeers(t)
@@ -104,7 +104,7 @@ func TestAttemptThatFindsItsConnectionUnloadedLoadsIt(t *testing.T) {
 		if i == 5 {
 			break
 		}
-		// While strongSwan ends the IKE SA an attempt may fail for that.
+		// An attempt may fail while strongSwan ends the IKE SA.
 		p.acknowledged(t)
 		charonCall(t, p.alpha, "unload-conn", "name", "beta")
 		if _, err := p.alpha.m.DeleteIKE(t.Context(), "beta"); err != nil {

@@ -47,8 +47,8 @@ func TestPhase2DeleteLeavesAssociationsUp(t *testing.T) {
 	}
 }
 
-// TestControlAnAssociationWithoutGuardAndSALeaks shows that the captures of the
-// others find what the guard prevents.
+// TestControlAnAssociationWithoutGuardAndSALeaks shows that the other tests' captures
+// find what the guard prevents.
 func TestControlAnAssociationWithoutGuardAndSALeaks(t *testing.T) {
 	overEach(t, "control: without guard and SA clear packets are found", lab.Config{},
 		func(t *testing.T, p *pair) { leak(t, p, profile.Default()) })
@@ -90,9 +90,9 @@ func TestPeerOfAnAssociationThatRebooted(t *testing.T) {
 		func(t *testing.T, p *pair) { rebooted(t, p, profile.Default()) })
 }
 
-// TestBulkOverAnAssociation fills the path, whose MTU ESP makes smaller: messages
-// as long as the association takes arrive whole, and nothing is left of offloads
-// that ESP knows nothing of.
+// TestBulkOverAnAssociation fills the path, whose MTU ESP makes smaller: messages of
+// the association's largest size arrive whole, and no offload is left that ESP does not
+// know.
 func TestBulkOverAnAssociation(t *testing.T) {
 	overEach(t, "2 MB of messages as long as the path takes arrive as they were", lab.Config{}, func(t *testing.T, p *pair) {
 		wire := capture(t, p.beta)
@@ -151,9 +151,9 @@ func TestAssociationDoesNotGoOnUnderAnotherIdentity(t *testing.T) {
 	overEach(t, "the peer authenticates as somebody else: the association pauses, and goes on when it is itself again", lab.Config{}, stayWithPeer)
 }
 
-// openly dials in clear, as far as the dialling host knows, and keeps what it gets
+// dialClear dials in clear, as far as the dialling host knows, and keeps the connection
 // until the other host ends it.
-func (p *pair) openly(t *testing.T, from *host, d time.Duration) error {
+func (p *pair) dialClear(t *testing.T, from *host, d time.Duration) error {
 	t.Helper()
 	to := p.other(from)
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -172,7 +172,7 @@ func (p *pair) openly(t *testing.T, from *host, d time.Duration) error {
 	})
 }
 
-// refusals keeps those of a listener.
+// refusals keeps a listener's refusals.
 func refusals() (chan error, func(error)) {
 	c := make(chan error, 100)
 	return c, func(err error) {
@@ -198,7 +198,7 @@ func TestAssociationOfRightAddressesUnderAnotherIdentityIsRefused(t *testing.T) 
 			t.Errorf("dialling under mallory's SA: %v", err)
 		}
 		// On beta nothing but this connection carries the link, and no Protector asks.
-		err = p.openly(t, p.beta, 3*time.Second)
+		err = p.dialClear(t, p.beta, 3*time.Second)
 		if esp.ProbeKernel() == nil {
 			// The guard comes before the policies of any SA but the peer's own.
 			if err == nil {
@@ -220,8 +220,8 @@ func TestAssociationOfRightAddressesUnderAnotherIdentityIsRefused(t *testing.T) 
 	})
 }
 
-// TestClearAssociationIsNotAdmitted takes both guards down: the Protector still
-// refuses what no SA covers.
+// TestClearAssociationIsNotAdmitted removes both guards: the Protector still refuses
+// what no SA covers.
 func TestClearAssociationIsNotAdmitted(t *testing.T) {
 	overEach(t, "without guard and SA an association gets no further than the Protector", lab.Config{}, func(t *testing.T, p *pair) {
 		p.addPeers(t)
@@ -232,7 +232,7 @@ func TestClearAssociationIsNotAdmitted(t *testing.T) {
 		}
 		refused, note := refusals()
 		p.echo(t, p.beta, note)
-		if err := p.openly(t, p.alpha, 10*time.Second); err != nil {
+		if err := p.dialClear(t, p.alpha, 10*time.Second); err != nil {
 			t.Log("the dialling side:", err)
 		}
 		select {
@@ -249,8 +249,8 @@ func TestClearAssociationIsNotAdmitted(t *testing.T) {
 	})
 }
 
-// TestLinksOfAPeerAreIndependent has TCP and associations with the same peer: a
-// delete of one's child is nothing to the other.
+// TestLinksOfAPeerAreIndependent has TCP and associations with the same peer: a delete
+// of one's child does not affect the other.
 func TestLinksOfAPeerAreIndependent(t *testing.T) {
 	overEach(t, "beside TCP with the same peer: the child of one is deleted, the other goes on under its own", lab.Config{}, func(t *testing.T, p *pair) {
 		kind := p.kind
@@ -330,8 +330,8 @@ func TestAssociationsSpreadOverSeveralChildSAs(t *testing.T) {
 	})
 }
 
-// TestAssociationWithAPeerOnAnotherPortIsExplained has hosts that disagree about
-// the link.
+// TestAssociationWithAPeerOnAnotherPortIsExplained uses hosts that disagree about the
+// link.
 func TestAssociationWithAPeerOnAnotherPortIsExplained(t *testing.T) {
 	p := newPairOf(t, transport.SCTPUDP, lab.Config{})
 	p.addWith(t, func(h *host, c *pad.Peer) {

@@ -25,9 +25,9 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// heard returns a function that returns the sizes of what a host has sent for a
-// kind's link on its wire, headers of IP excluded, to an address.
-func heard(t *testing.T, h *host, to netip.Addr, kind transport.Kind) func() []int {
+// sentTo returns a function that returns the sizes, without IP headers, of what a host
+// has sent to an address on its wire for a kind's link.
+func sentTo(t *testing.T, h *host, to netip.Addr, kind transport.Kind) func() []int {
 	t.Helper()
 	var mu sync.Mutex
 	var sizes []int
@@ -62,14 +62,14 @@ func heard(t *testing.T, h *host, to netip.Addr, kind transport.Kind) func() []i
 func (p *pair) connect(t *testing.T, from *host, d time.Duration) error {
 	t.Helper()
 	if p.kind != transport.TCP {
-		return p.openly(t, from, d)
+		return p.dialClear(t, from, d)
 	}
-	return knock(t, from.Host, netip.AddrPortFrom(p.other(from).at(), port), d)
+	return tryClear(t, from.Host, netip.AddrPortFrom(p.other(from).at(), port), d)
 }
 
-// TestPeerWithoutAnSAIsNotAnswered is RFC 5042 5.4.5 with RFC 3723 2.3: not so
-// much as the answer to a SYN or an INIT crosses the wire in clear. The control
-// takes the guard down: then there is an answer, and no flow is admitted.
+// TestPeerWithoutAnSAIsNotAnswered is RFC 5042 5.4.5 with RFC 3723 2.3: not even the
+// answer to a SYN or an INIT crosses the wire in clear. The control removes the guard:
+// then there is an answer, and no flow is admitted.
 func TestPeerWithoutAnSAIsNotAnswered(t *testing.T) {
 	overAll(t, "a peer without an SA connects in clear: nothing answers; without the guard it would", lab.Config{}, func(t *testing.T, p *pair) {
 		if err := p.beta.m.AddPeer(t.Context(), p.peerOf(p.beta)); err != nil {
@@ -78,7 +78,7 @@ func TestPeerWithoutAnSAIsNotAnswered(t *testing.T) {
 		refused, note := refusals()
 		p.echo(t, p.beta, note)
 		awaitWay(t, p.alpha.Host, p.beta.at())
-		answers := heard(t, p.beta, p.alpha.at(), p.kind)
+		answers := sentTo(t, p.beta, p.alpha.at(), p.kind)
 		before := stoppedInbound(t, p.beta)
 		if err := p.connect(t, p.alpha, time.Second); err == nil {
 			t.Error("a clear connection came up")
@@ -108,15 +108,15 @@ func TestPeerWithoutAnSAIsNotAnswered(t *testing.T) {
 	})
 }
 
-// TestStrangerGetsNothingButAHandshake has a host that is nobody's peer: there is
-// no guard for it, and TCP has answered before the Protector is asked.
+// TestStrangerGetsNothingButAHandshake dials from a host that is nobody's peer: there
+// is no guard against it, and TCP has answered before the Protector is asked.
 func TestStrangerGetsNothingButAHandshake(t *testing.T) {
 	p := newPair(t, lab.Config{Hosts: []string{"alpha", "beta", "mallory"}})
 	p.addPeers(t)
 	refused, note := refusals()
 	p.beta.echo(t, note)
 	mallory := p.lab.Host("mallory")
-	answers := heard(t, p.beta, mallory.Addr(), transport.TCP)
+	answers := sentTo(t, p.beta, mallory.Addr(), transport.TCP)
 	talkTo := func(at netip.AddrPort) (n int, err error) {
 		t.Helper()
 		c, err := mallory.Dial(t.Context(), at)
@@ -141,11 +141,11 @@ func TestStrangerGetsNothingButAHandshake(t *testing.T) {
 		t.Errorf("refused with %v", err)
 	}
 	for _, n := range answers() {
-		if n > 60 { // a TCP header with all the options there can be
+		if n > 60 { // a TCP header with the most options
 			t.Errorf("%d bytes of TCP were sent to a stranger", n)
 		}
 	}
-	// Control: who asks no Protector answers it.
+	// Control: a listener without a Protector answers it.
 	open := clearEcho(t, p.beta.Host, netip.AddrPortFrom(p.beta.Addr(), port+1))
 	if n, err := talkTo(open); n == 0 {
 		t.Errorf("a server without a Protector: %v: the check cannot fail", err)
@@ -167,8 +167,8 @@ func newTunnel(t *testing.T, kind transport.Kind) *tunnelled {
 	return g
 }
 
-// load hands a connection with the tunnel to strongSwan on the gateway, which
-// calls itself id, and on alpha if that is to know of it by hand.
+// load loads a connection with the tunnel into strongSwan on the gateway, which calls
+// itself id, and on alpha if that is configured by hand.
 func (g *tunnelled) load(t *testing.T, id string, onAlpha bool) {
 	t.Helper()
 	encap := "no"
@@ -196,8 +196,8 @@ func (g *tunnelled) load(t *testing.T, id string, onAlpha bool) {
 	}
 }
 
-// through does what brings the tunnel up. Userland ESP wants an address of its own
-// among those of a tunnel; the gateway has beta's for as long as that takes.
+// through brings the tunnel up. Userland ESP needs an address of its host's among those
+// of a tunnel; meanwhile the gateway has beta's.
 func (g *tunnelled) through(t *testing.T, up func() error) {
 	t.Helper()
 	userland := g.lab.DataPlane() == esp.Userland
@@ -212,7 +212,7 @@ func (g *tunnelled) through(t *testing.T, up func() error) {
 	}
 }
 
-// serve has beta echo what comes in clear, as a host without IPsec does.
+// serve makes beta echo what comes in clear, as a host without IPsec does.
 func (g *tunnelled) serve(t *testing.T) {
 	t.Helper()
 	if g.kind == transport.TCP {
@@ -238,8 +238,8 @@ func (p *pair) prepare(t *testing.T) error {
 	return p.alpha.m.Prepare(ctx, transport.Flow{Protocol: k.Protocol, Remote: netip.AddrPortFrom(p.beta.at(), k.Port)})
 }
 
-// sumInSoftware has a host's SCTP finish its packets: a veth leaves the checksum to
-// hardware that there is none of, and a gateway encrypts it as it is.
+// sumInSoftware makes a host's SCTP compute checksums itself: a veth leaves them to
+// hardware that does not exist, and a gateway encrypts the packets as they are.
 func sumInSoftware(t *testing.T, h *lab.Host) {
 	t.Helper()
 	const setTxChecksums = 0x17 // ETHTOOL_STXCSUM
@@ -279,9 +279,9 @@ func overTunnels(t *testing.T, what string, test func(*testing.T, *tunnelled)) {
 	}
 }
 
-// TestStreamThroughAGatewaysTunnelIsRefused is RFC 5042 5.4.5's warning: behind
-// the device at which ESP ends anybody can attack the stream. Its SA covers the
-// peer's address and port, and it knows the peer's key.
+// TestStreamThroughAGatewaysTunnelIsRefused is RFC 5042 5.4.5's warning: behind the
+// device where ESP ends anybody can attack the stream. Its SA covers the peer's address
+// and port, and it knows the peer's key.
 func TestStreamThroughAGatewaysTunnelIsRefused(t *testing.T) {
 	overTunnels(t, "an SA that ends at a gateway covers the peer: streams of either direction are refused", func(t *testing.T, g *tunnelled) {
 		for _, id := range []string{"gate", "beta"} {
@@ -325,8 +325,8 @@ func TestStreamThroughAGatewaysTunnelIsRefused(t *testing.T) {
 	})
 }
 
-// TestControlAGatewayThatWasAskedForIsFlagged has the same way, and the setting
-// that permits it: what the other test refuses would carry a stream.
+// TestControlAGatewayThatWasAskedForIsFlagged uses the same path, and the setting that
+// permits it: what the other test refuses would carry a stream.
 func TestControlAGatewayThatWasAskedForIsFlagged(t *testing.T) {
 	overTunnels(t, "control: with the setting that names the gateway the stream comes up, and the status says where ESP ends", func(t *testing.T, g *tunnelled) {
 		cfg := g.peerOf(g.alpha)

@@ -23,7 +23,7 @@ func sh(t *testing.T, h *lab.Host, line string) {
 	}
 }
 
-// breaches are ways to make a guard useless, each with the way to mend it.
+// breaches are ways to make a guard useless, each with its repair.
 var breaches = []struct{ what, open, shut string }{
 	{"a policy that allows the peer wins", "ip xfrm policy add src $ANY dst $PEER dir out action allow priority 10", "ip xfrm policy delete src $ANY dst $PEER dir out"},
 	{"the wire is exempt", "sysctl -qw net.ipv4.conf.wire0.disable_xfrm=1", "sysctl -qw net.ipv4.conf.wire0.disable_xfrm=0"},
@@ -64,7 +64,7 @@ func TestSelfTestOfIPv6WithRulesInsteadOfPolicies(t *testing.T) {
 	if err := guard.Probe(spec); !errors.Is(err, guard.ErrLeaks) {
 		t.Errorf("without a guard: %v", err)
 	}
-	// As a daemon does it: the blocks first, before it knows who does ESP.
+	// As a daemon does it: the blocks first, before it knows what does ESP.
 	early := spec
 	early.DataPlane = esp.Auto
 	for _, s := range []guard.Spec{early, spec, early} {
@@ -129,8 +129,8 @@ func TestSelfTestWithoutAWayToThePeerTellsSo(t *testing.T) {
 	}
 }
 
-// TestPeerWhoseGuardLeaksIsNotUsed has a policy of somebody else that wins over
-// the guard when the peer is added, and goes later.
+// TestPeerWhoseGuardLeaksIsNotUsed adds the peer while another program's policy takes
+// precedence over the guard, and later removes that policy.
 func TestPeerWhoseGuardLeaksIsNotUsed(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	bypass := fmt.Sprintf("ip xfrm policy %%s src 0.0.0.0/0 dst %v/32 dir out", p.beta.Addr())
@@ -143,7 +143,7 @@ func TestPeerWhoseGuardLeaksIsNotUsed(t *testing.T) {
 	if _, err := p.alpha.m.PeerStatus("beta"); !errors.Is(err, ipsec.ErrUnknownPeer) {
 		t.Errorf("its status: %v", err)
 	}
-	// What can be blocked is.
+	// All that can be blocked is.
 	checkBlocks(t, p.alpha, p.beta.Addr())
 	sh(t, p.alpha.Host, fmt.Sprintf(bypass, "delete"))
 	p.addPeers(t)
@@ -159,8 +159,8 @@ func TestPeerWhoseGuardLeaksIsNotUsed(t *testing.T) {
 	}
 }
 
-// TestGuardedHostDoesNotForwardThePortInClear has a router between two hosts
-// that know nothing of IPsec; the router has one of them as its peer.
+// TestGuardedHostDoesNotForwardThePortInClear uses a router between two hosts without
+// IPsec; the router has one of them as its peer.
 func TestGuardedHostDoesNotForwardThePortInClear(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		t.Run(map[bool]string{false: "IPv4", true: "IPv6"}[v6], func(t *testing.T) {
@@ -182,8 +182,8 @@ func TestGuardedHostDoesNotForwardThePortInClear(t *testing.T) {
 				sh(t, h, fmt.Sprintf("ip route add %v via %v", netip.PrefixFrom(at(o), at(o).BitLen()), at(router)))
 				clearListener(t, h, netip.AddrPortFrom(at(h), port))
 			}
-			// A router that stops a packet says so only now and then: ICMP is limited, and
-			// what quotes the link is stopped as well.
+			// A router that stops a packet reports that only now and then: ICMP is rate-limited,
+			// and what quotes the link is stopped as well.
 			stopped := func() uint64 {
 				r := &host{Host: router}
 				n := stat(t, r, "XfrmOutPolBlock") + stat(t, r, "XfrmInPolBlock")
@@ -201,14 +201,14 @@ func TestGuardedHostDoesNotForwardThePortInClear(t *testing.T) {
 					}
 					before := stopped()
 					eventually(t, fmt.Sprintf("%s to %s by way of the router: passes %v", h.Name(), o.Name(), want), func() bool {
-						err := knock(t, h, netip.AddrPortFrom(at(o), port), 300*time.Millisecond)
+						err := tryClear(t, h, netip.AddrPortFrom(at(o), port), 300*time.Millisecond)
 						if want {
 							return err == nil
 						}
 						if err == nil {
 							t.Fatalf("the router forwards from %s to %s in clear", h.Name(), o.Name())
 						}
-						var late net.Error // else the router has said that there is no way
+						var late net.Error // else the router has reported that there is no route
 						return stopped() > before || errors.As(err, &late) && !late.Timeout()
 					})
 				}
@@ -225,8 +225,8 @@ func TestGuardedHostDoesNotForwardThePortInClear(t *testing.T) {
 	}
 }
 
-// TestLeftoversOfACharonGoWithTheGuard has the policies that a charon leaves
-// that was killed, as ip-xfrm(8) makes them; other policies stay.
+// TestLeftoversOfACharonGoWithTheGuard makes, by ip-xfrm(8), the policies that a killed
+// charon leaves; other policies stay.
 func TestLeftoversOfACharonGoWithTheGuard(t *testing.T) {
 	p := newPair(t, lab.Config{NoCharon: true})
 	spec := p.alpha.spec(p.beta, esp.Kernel)

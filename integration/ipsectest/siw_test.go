@@ -19,15 +19,15 @@ import (
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
 )
 
-// siwCase is a way to have soft-iWARP of the Linux kernel at the other end of
-// the SA. The Manager is on our side in any case.
+// siwCase is a setup with the Linux kernel's soft-iWARP at the other end of the SA. Our
+// side always has a Manager.
 type siwCase struct {
 	name   string
 	dial   bool // we connect to siw
 	v6     bool
 	mode   profile.Mode
 	byHand bool // siw's host has a strongSwan that was configured by hand, with traps, and no Manager
-	core   bool // run all cases that depend on how segments travel, not three
+	core   bool // run all cases that depend on how segments travel, not just three
 }
 
 func siwCases() []siwCase {
@@ -63,12 +63,12 @@ func (c siwCase) setUp(t *testing.T, p *pair) {
 		cfg.Profile.Mode = c.mode
 		return cfg
 	}
-	// librdmacm takes ten seconds to find a neighbour that nobody has talked to.
-	if err := knock(t, p.beta.Host, netip.AddrPortFrom(p.alpha.at(), 9), 10*time.Second); err == nil {
+	// librdmacm takes ten seconds to find a neighbour to which there was no traffic yet.
+	if err := tryClear(t, p.beta.Host, netip.AddrPortFrom(p.alpha.at(), 9), 10*time.Second); err == nil {
 		t.Fatal("there is a service on the discard port")
 	}
 	ours, theirs := peer(p.alpha), peer(p.beta)
-	// The Manager on siw's host does not know what siw is going to do.
+	// The Manager on siw's host does not know when siw dials.
 	theirs.OnDemand = false
 	p.awaitCharon(t)
 	if err := p.alpha.m.AddPeer(t.Context(), ours); err != nil {
@@ -111,8 +111,8 @@ func TestKernelESPWithSiwInside(t *testing.T) {
 			wire := capture(t, p.beta)
 			l := siw.Lab{Agent: agent, Namespace: p.beta.Namespace(), Device: device, Protector: p.alpha.m, NetNS: p.alpha.NetNS(),
 				Siw: p.beta.at(), Ours: p.alpha.at()}
-			// No CRC: ESP does better, and siw computes a wrong one where the padding
-			// and the CRC of an FPDU come in two segments (siw_get_trailer).
+			// No CRC: ESP protects better, and siw computes a wrong one where the padding and
+			// the CRC of an FPDU come in two segments (siw_get_trailer).
 			v := siw.Variant{Dial: tc.dial, IPv6: tc.v6}
 			pairs := l.Open(t, v, port)
 			n := 0
@@ -156,10 +156,10 @@ func deleted(n int, err error) error {
 	return err
 }
 
-// streamThroughDeletes moves memory back and forth by RDMA Write and Read,
-// posted by either end in turn, while the child SA is deleted by one host and
-// by the other. Then siw is the first to have something to send, if it can bring
-// the SA back. It returns the longest time that an operation took.
+// streamThroughDeletes moves memory back and forth by RDMA Write and Read, posted by
+// either end in turn, while the child SA is deleted by one host and by the other. Then
+// siw is the first with data to send, if it can bring the SA back. It returns the
+// longest time that an operation took.
 func streamThroughDeletes(t *testing.T, ours, theirs conformance.Endpoint, siwFirst bool, deletes map[string]func() error) (stall time.Duration) {
 	t.Helper()
 	const size, rounds = 16 << 10, 4
@@ -202,8 +202,8 @@ func streamThroughDeletes(t *testing.T, ours, theirs conformance.Endpoint, siwFi
 	return stall
 }
 
-// writeAndReadBack puts data into the peer's memory and fetches it into the
-// second half of one's own.
+// writeAndReadBack puts data into the peer's memory and fetches it into the second half
+// of its own.
 func writeAndReadBack(ctx context.Context, e conformance.Endpoint, own, peer conformance.Region, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -11,10 +11,11 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
-// TestPeerWhoseStatusIsLongInComingShutsNobodyOut has strongSwan ask for the status of a
-// peer's certificate where nobody answers: meanwhile, for ten seconds, it lists no SAs. That
-// is no sign of its end, and other peers' streams neither pause nor are refused. Anybody
-// who has a peer's certificate, which is public, can bring it about.
+// TestPeerWhoseStatusIsLongInComingShutsNobodyOut makes strongSwan ask an OCSP
+// responder that does not answer for the status of a peer's certificate: meanwhile, for
+// ten seconds, it lists no SAs. That does not mean that it has ended, and other peers'
+// streams neither pause nor are refused. Anybody with a peer's certificate, which is
+// public, can cause it.
 func TestPeerWhoseStatusIsLongInComingShutsNobodyOut(t *testing.T) {
 	l := lab.Start(t, lab.Config{Canary: canary, Hosts: []string{"alpha", "beta", "gamma"}})
 	p := &pair{lab: l, alpha: newHostWith(t, l.Host("alpha"), ike.CallTimeout), beta: newHost(t, l.Host("beta")), key: auth.GenerateSecret()}

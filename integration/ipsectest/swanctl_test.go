@@ -70,7 +70,7 @@ secrets {
 `, f.local, f.remote, f.localID, f.remoteID, swanctlChild, f.mode, f.start, priority, base64.StdEncoding.EncodeToString(f.key.Reveal()))
 }
 
-// load hands the configuration to the host's charon, as its administrator would.
+// load loads the configuration into the host's charon, as its administrator would.
 func (f swanctlConf) load(t *testing.T, h *lab.Host) {
 	t.Helper()
 	file := filepath.Join(h.Dir(), "swanctl.conf")
@@ -85,7 +85,7 @@ func (f swanctlConf) load(t *testing.T, h *lab.Host) {
 // swanctl runs strongSwan's command in a host.
 func swanctl(t *testing.T, h *lab.Host, args ...string) (string, error) {
 	t.Helper()
-	// It would load every plugin there is.
+	// By default it would load every plugin.
 	conf := filepath.Join(h.Dir(), "swanctl-strongswan.conf")
 	if err := os.WriteFile(conf, []byte("swanctl {\n  load = random nonce openssl\n}\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -149,7 +149,7 @@ func TestKernelESPIsNotAcquiredWithoutTrapsOrBehindTheGuard(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := echoServer(t, beta)
-			if err := knock(t, alpha, at, 10*time.Second); !errors.Is(err, syscall.EPERM) {
+			if err := tryClear(t, alpha, at, 10*time.Second); !errors.Is(err, syscall.EPERM) {
 				t.Errorf("a connection: %v, want %v", err, syscall.EPERM)
 			}
 			if s := espStates(t, alpha); len(s) != 0 {

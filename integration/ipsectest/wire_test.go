@@ -56,7 +56,7 @@ func sum(parts ...[]byte) uint16 {
 	return ^uint16(s)
 }
 
-// ip puts a header before a payload, whose checksum stands at the offset at.
+// ip puts a header before a payload whose checksum is at the offset at.
 func ip(from, to netip.Addr, proto byte, at int, payload []byte) []byte {
 	be := binary.BigEndian
 	src, dst := from.AsSlice(), to.AsSlice()
@@ -156,8 +156,7 @@ func linkAddr(t *testing.T, h *lab.Host) (mac net.HardwareAddr, index int) {
 	return mac, index
 }
 
-// neighbour is a host on the same wire that writes what it likes into its
-// packets.
+// neighbour is a host on the same wire that sends arbitrary packets.
 type neighbour struct {
 	*lab.Host
 	t     *testing.T
@@ -166,7 +165,7 @@ type neighbour struct {
 	head  []byte // of Ethernet
 }
 
-// newNeighbour aims at a host.
+// newNeighbour attacks a host.
 func newNeighbour(t *testing.T, h *lab.Host, at *host) *neighbour {
 	t.Helper()
 	n := &neighbour{Host: h, t: t}
@@ -244,7 +243,7 @@ func sniffESP(t *testing.T, h *host, from netip.Addr) func() [][]byte {
 	}
 }
 
-// packets hands over the IP packets of a host's devices until the test is over.
+// packets passes on the IP packets of a host's devices until the test ends.
 func packets(t *testing.T, h *host, take func([]byte)) {
 	t.Helper()
 	var f *os.File
@@ -301,12 +300,12 @@ func (s *sniffer) last(f func(segment) bool) (segment, bool) {
 	return segment{}, false
 }
 
-// unguard takes the guard of a host down, and what else of the kernel's IPsec
+// unguard removes the guard of a host, and everything else of the kernel's IPsec that
 // would stop clear packets.
 func (p *pair) unguard(t *testing.T, h *host) {
 	t.Helper()
 	if p.lab.DataPlane() == esp.Kernel { // the SA's policies demand ESP
-		p.acknowledged(t) // what waits would bring the SA back
+		p.acknowledged(t) // waiting packets would bring the SA back
 		deleteIKE(t, h, p.other(h).Name())
 		// strongSwan reports the end of an SA before it has cleaned up.
 		eventually(t, "the SA's policies are gone", func() bool {
