@@ -534,7 +534,9 @@ func (d *Daemon) endStreams(id transport.Identity, why error) {
 	d.dev.EndAssociations(id, why.Error())
 }
 
+// abortStreams ends the streams of a peer, and the sessions in which it has exports open.
 func (d *Daemon) abortStreams(id transport.Identity, why error) {
+	d.sessions.EndSessions(id, why)
 	for _, qp := range d.dev.QPs() {
 		if qp.Peer() == id {
 			qp.Abort(why)

@@ -150,6 +150,10 @@ func (d *Disk) Close() error {
 		}
 		return 0
 	})
+	if !d.c.rt.HasPath() {
+		d.c.releaseLater(d)
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(d.c.ctx, controlTimeout)
 	defer cancel()
 	err := d.release(ctx)
@@ -165,14 +169,11 @@ func (d *Disk) Close() error {
 func (d *Disk) release(ctx context.Context) error {
 	req := numMsg{N: d.id}
 	for pause := closeTick; ; pause = min(2*pause, closeTickMax) {
-		if !d.c.rt.HasPath() {
-			return nil // the server forgets the device with the path
-		}
 		err := d.c.rt.Control(ctx, req.Append(nil, msgClose), nil)
 		switch {
-		case err == nil, errors.Is(err, rtrs.ErrPathLost), errors.Is(err, rtrs.ErrClosed):
+		case err == nil, errors.Is(err, rtrs.ErrClosed):
 			return nil
-		case !errors.Is(err, syscall.EBUSY):
+		case !errors.Is(err, syscall.EBUSY) && !errors.Is(err, rtrs.ErrPathLost): // the server may keep the device over a lost path
 			return err
 		}
 		t := time.NewTimer(pause)

@@ -261,6 +261,12 @@ func (io *diskIO) Complete(p *rtrs.Permit, errno syscall.Errno) {
 }
 
 func (io *diskIO) finish(errno syscall.Errno) {
+	if io.op == block.OpRead {
+		// A part that has gone on by another path has its data in other memory.
+		for i, b := range io.bufs {
+			io.bufs[i] = io.permits[i].Buffer()[:len(b)]
+		}
+	}
 	if errno == 0 && io.op == block.OpFlush {
 		io.d.writes.cover(io.acked)
 	}

@@ -70,7 +70,12 @@ type testServer struct {
 
 func startServer(t testing.TB, exports ...Export) *testServer {
 	t.Helper()
-	return startServerAt(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), iwarptest.FreePort(t)), rtrs.ServerConfig{}, exports...)
+	return startServerWith(t, rtrs.ServerConfig{}, exports...)
+}
+
+func startServerWith(t testing.TB, rc rtrs.ServerConfig, exports ...Export) *testServer {
+	t.Helper()
+	return startServerAt(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), iwarptest.FreePort(t)), rc, exports...)
 }
 
 func startServerAt(t testing.TB, addr netip.AddrPort, rc rtrs.ServerConfig, exports ...Export) *testServer {
@@ -92,6 +97,9 @@ func startServerOn(t testing.TB, tc *transport.Config, addr netip.AddrPort, rc r
 		rc.NewSession = s.NewSession
 	}
 	var err error
+	if rc.Linger == 0 {
+		rc.Linger = 10 * time.Millisecond
+	}
 	if s.rt, err = rtrs.NewServer(rc); err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
-// session serves one incarnation of a client's session. It implements
-// rtrs.ServerHandler.
+// session serves a client's session. It implements rtrs.ServerHandler.
 type session struct {
 	srv    *Server
 	info   rtrs.SessionInfo
@@ -100,8 +99,8 @@ func (s *session) Serve(r *rtrs.Request) {
 func (s *session) BatchEnd() {}
 
 // Closed implements rtrs.ServerHandler.
-func (s *session) Closed(error) {
-	until := time.Now().Add(s.srv.writerGrace)
+func (s *session) Closed(lost time.Time, _ error) {
+	until := lost.Add(s.srv.writerGrace)
 	for d := range s.devices.all {
 		s.srv.keepPlace(d, until)
 		d.close()

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
@@ -28,6 +29,7 @@ var successionScenes = []scene{
 	{"killed while its write is being carried out and the path is lost", checks.Succession, killedInDoubt},
 	{"writes that wait for the path", checks.PostingOrder, postingOrder},
 	{"a write that is sent again after a later one to its block", checks.PostingOrder, sentAgainLate},
+	{"a write that is sent again while it is being carried out", checks.AtMostOnce, sentAgainMeanwhile},
 }
 
 const nbdWrite, nbdRead = 1, 0
@@ -361,6 +363,37 @@ func neighbourOfHungStorage(t *testing.T) error {
 		if errno != 0 {
 			return errno
 		}
+	}
+	return nil
+}
+
+// sentAgainMeanwhile: the path is lost while the storage carries out a write, and the
+// client is back before that has ended. The write is not carried out once more: the second
+// time could come after another's write to the same block.
+func sentAgainMeanwhile(t *testing.T) error {
+	a := newRAM(1 << 20)
+	var executions atomic.Int32
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	a.before = func(op block.Op, off, _ int64) syscall.Errno {
+		if op == block.OpWrite && off == 0 && executions.Add(1) == 1 {
+			close(begun)
+			<-goOn
+		}
+		return 0
+	}
+	srv := startServerWith(t, rtrs.ServerConfig{Linger: time.Minute}, ramExport("a", a))
+	l := startLink(t, srv.addr.String())
+	d := openDisk(t, connect(t, l.ln.Addr().(*net.TCPAddr).AddrPort()), "a")
+	written := start(t, d, block.OpWrite, bytes.Repeat([]byte{1}, 4096), 0)
+	<-begun
+	l.cut()
+	write(t, d, make([]byte, 4096), 8192) // comes after what is sent again
+	close(goOn)
+	if errno := written.wait(t); errno != 0 {
+		return errno
+	}
+	if n := executions.Load(); n != 1 {
+		return fmt.Errorf("the write was carried out %d times", n)
 	}
 	return nil
 }

@@ -10,9 +10,9 @@ import (
 // nullHandler completes everything at once.
 type nullHandler struct{}
 
-func (nullHandler) Serve(r *Request) { r.CompleteMore(0) }
-func (nullHandler) BatchEnd()        {}
-func (nullHandler) Closed(error)     {}
+func (nullHandler) Serve(r *Request)        { r.CompleteMore(0) }
+func (nullHandler) BatchEnd()               {}
+func (nullHandler) Closed(time.Time, error) {}
 
 // pump keeps depth I/Os in flight until n have been made.
 type pump struct {

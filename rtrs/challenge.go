@@ -9,10 +9,29 @@ import (
 )
 
 // isAlive reports whether the peer of an open session, which wants to open another of the
-// same name, still holds it: whether any of the session's connections receives something
-// soon. If not, the session is ended. The TCP connections of a killed process end with it
-// at once, but an SCTP association in UDP just falls silent.
+// same name, still holds it: whether any connection of any path receives something soon.
+// If not, the session is ended. The TCP connections of a killed process end with it at
+// once, but an SCTP association in UDP just falls silent.
 func (s *session) isAlive(ctx context.Context) bool {
+	paths := s.live()
+	answers := make(chan bool, len(paths))
+	for _, p := range paths {
+		go func() { answers <- p.isAlive(ctx) }()
+	}
+	for range paths {
+		if <-answers {
+			return true
+		}
+	}
+	why := ErrSuperseded
+	if len(paths) > 0 {
+		why = ErrHeartbeat
+	}
+	s.end(fmt.Errorf("%w: the peer opens another session %q", why, s.name))
+	return false
+}
+
+func (s *serverPath) isAlive(ctx context.Context) bool {
 	q := make(chan bool, 1)
 	select {
 	case s.challenged <- q:
@@ -32,7 +51,7 @@ func (s *session) isAlive(ctx context.Context) bool {
 }
 
 // challenge asks the peer for a sign of life. It is called by the goroutine that ticks.
-func (s *session) challenge() (there bool) {
+func (s *serverPath) challenge() (there bool) {
 	for _, c := range s.conns {
 		if c.qp.Paused() {
 			return true // nothing could arrive
@@ -55,7 +74,7 @@ func (s *session) challenge() (there bool) {
 		case <-s.failed:
 			return false
 		case <-over.C:
-			s.fail(fmt.Errorf("%w: the peer opens another session %q, and on this one it was silent for %v when asked", ErrHeartbeat, s.name, s.srv.cfg.challengeWait))
+			s.fail(fmt.Errorf("%w: the peer opens another session %q, and on this one it was silent for %v when asked", ErrHeartbeat, s.sess.name, s.srv.cfg.challengeWait))
 			return false
 		}
 	}

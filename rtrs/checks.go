@@ -5,6 +5,9 @@ package rtrs
 import (
 	"cmp"
 	"slices"
+	"syscall"
+
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // The checks of docs/security.md, one function each. weakened.go has the same with
@@ -13,18 +16,13 @@ import (
 // R13, RFC 5042 section 6.2.2: a peer's access ends before anybody looks at what it wrote: the
 // client's to a request, unless it is trusted, and the server's to the buffer of a read.
 func (r *Request) revoke() error {
-	if r.sess.trusting {
+	if r.path.trusting {
 		return nil
 	}
 	return r.mr.Invalidate()
 }
 
-func (p *Permit) closeWindow() error {
-	if p.dir != Read || p.n == 0 {
-		return nil
-	}
-	return p.mr.Invalidate()
-}
+func closeWindow(mr *verbs.MR) error { return mr.Invalidate() }
 
 // R16, section 6.3.4: the window of a read is exactly as long as the read.
 func (p *Permit) window() int { return int(p.n) }
@@ -47,3 +45,14 @@ func (cl *Client) unparkLocked() *Permit {
 	cl.parked = slices.Delete(cl.parked, 0, 1)
 	return p
 }
+
+// AtMostOnce: a write that comes again is not executed again, nor one that comes late.
+func (s *slot) repeatedLocked(r *Request) (verdict, syscall.Errno) {
+	if s.state == slotExecuting {
+		s.waiting = append(s.waiting, r)
+		return wait, 0
+	}
+	return answer, s.errno
+}
+
+func (s *slot) pastLocked() (verdict, syscall.Errno) { return answer, syscall.ESTALE }

@@ -19,6 +19,7 @@ import (
 
 // PathConfig is a path to the server.
 type PathConfig struct {
+	Name      string // for people, unique in the session; "" stands for the remote address
 	Remote    netip.AddrPort
 	Transport *transport.Config
 	// Choose, if not nil, returns the Transport each time before the path is brought up,
@@ -34,22 +35,24 @@ type ClientConfig struct {
 	Trust verbs.TrustModel
 	Name  string // the session's name, at most 254 bytes, unique among this host's sessions at the server
 
-	// Paths lead to the same server. One is in use at a time; when it is lost
-	// the next is tried.
-	Paths []PathConfig
+	// Paths lead to the same server, at most MaxPaths. All that are up carry I/O, as
+	// Policy has it. More are added, and removed, by Client.AddPath and Path.Remove.
+	Paths  []PathConfig
+	Policy Policy
 
-	Conns      int         // connections of the path; 0 means DefaultConns
+	Conns      int         // connections of each path; 0 means DefaultConns
 	QueueDepth int         // most I/Os in flight; 0 means DefaultQueueDepth; the server may allow fewer
 	Setup      verbs.Setup // start-up of each connection
 	Heartbeat  HeartbeatConfig
 
-	// OnConnect is called each time a path has come up, before waiting I/O is resent:
-	// reopen with Client.Control what the server may have forgotten. An error makes the
-	// client give up the path. ctx ends when the path is lost.
+	// OnConnect is called when a path has come up to a server that knows nothing of the
+	// session, or has forgotten it, before waiting I/O is resent: reopen with
+	// Client.Control what was open. An error makes the client give up the path. ctx ends
+	// when the path is lost.
 	OnConnect func(ctx context.Context, cl *Client) error
-	// OnResend is called for each I/O before it is resent on a new path, or sent after
-	// Share.Resume. It may change the permit's Header. A result other than 0 ends the
-	// I/O.
+	// OnResend is called for each I/O before it is resent to such a server, where nothing
+	// of it is executing any more, or sent after Share.Resume. It may change the permit's
+	// Header. A result other than 0 ends the I/O.
 	OnResend func(p *Permit) syscall.Errno
 
 	Logger *slog.Logger
@@ -75,78 +78,86 @@ func (s State) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Client is a session with a server. It reconnects whenever its path is lost, until
-// Close. All methods are safe for concurrent use.
+// Client is a session with a server, over one or several paths. It brings up again each
+// path that is lost, until Close. All methods are safe for concurrent use.
 type Client struct {
 	cfg     ClientConfig
 	log     *slog.Logger
-	session [16]byte
-	pathID  [16]byte
-	domains domains
+	session uuid
 
 	// Set by the first connection and constant thereafter.
 	depth   int // permits, without that of the controls
 	maxIO   int
 	permits []*Permit // the last one is the controls'
 	pool    permitPool
-	bufs    *arena
-	hdrs    *arena      // user headers and messages, INFO_REQ and INFO_RSP
-	hdrMRs  []*verbs.MR // for each protection domain, nil if it has no part
-	infoOff uint32      // offset of INFO_REQ in the first
+	homes   *arena // memory of permits whose data is in no path's
 
-	path     atomic.Pointer[clientPath] // takes I/O
-	seq      atomic.Uint64              // of the last I/O
-	counters counters
-	batch    batchHooks
-	controls *controls
+	up        atomic.Pointer[[]*clientPath] // take I/O
+	policy    atomic.Uint32
+	turn      atomic.Uint32 // of the round-robin policy
+	seq       atomic.Uint64 // of the last I/O
+	greetings atomic.Uint64 // how often the session was introduced to a server
+	counters  counters
+	batch     batchHooks
+	controls  *controls
 
-	mu         sync.Mutex // guards the fields below it; taken before the controls', after a connection's gate
-	state      State
-	since      time.Time
-	lastErr    error
-	ctlPath    *clientPath   // takes control requests; set before path
-	ctlUp      chan struct{} // closed when ctlPath is set or the client closes
-	current    *clientPath   // for Info
-	remote     netip.AddrPort
-	reconnects uint64
-	wasUp      bool
-	inc        uint64
-	parked     []*Permit // in the order of posting
-	suspended  []*Permit // by their shares, in the order of posting
-	closing    bool
+	entering sync.Mutex // held while a path comes up to the server; taken before mu
 
+	mu        sync.Mutex // guards the fields below it; taken before the controls', after a connection's gate
+	state     State
+	since     time.Time
+	paths     []*Path
+	ctlPath   *clientPath   // takes control requests; set before it takes I/O
+	ctlUp     chan struct{} // closed when ctlPath is set or the client closes
+	epoch     uuid          // the server's for the session; zero: it has to be introduced
+	parked    []*Permit     // in the order of posting
+	suspended []*Permit     // by their shares, in the order of posting
+	closing   bool
+	ids       uint64 // of incarnations
+
+	ctx         context.Context // ends with the client
 	cancel      context.CancelFunc
-	done        chan struct{} // closed when run has ended
+	running     sync.WaitGroup // paths
+	ended       chan struct{}  // closed by Close at its end
 	releaseOnce sync.Once
 }
 
-// Connect opens a session. It tries each path once, and keeps trying until ctx ends while
-// the server is still busy with the session's predecessor. After it has returned, the
-// session reconnects by itself. It fails with a *RefusedError if the server refuses, and
-// with the errors of the paths.
+// Connect opens a session. It tries each path once, until one is up, and keeps trying
+// until ctx ends while the server is still busy with the session's predecessor. After it
+// has returned, the paths come up by themselves. It fails with a *RefusedError if the
+// server refuses, and with the errors of the paths.
 func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	pds, err := newDomains(cfg.ULP, cfg.Trust, cfg.Conns)
-	for cid := 1; err == nil && cid < cfg.Conns; cid++ {
-		err = pds.open(cfg.ULP, cfg.Trust, cid)
-	}
-	if err != nil {
-		pds.free()
-		return nil, fmt.Errorf("rtrs: open session %q: %w", cfg.Name, err)
-	}
-	cl := &Client{cfg: cfg, log: cfg.Logger, domains: pds, since: time.Now(), ctlUp: make(chan struct{}), done: make(chan struct{})}
+	cl := &Client{cfg: cfg, log: cfg.Logger, since: time.Now(), ctlUp: make(chan struct{}), ended: make(chan struct{})}
+	cl.up.Store(new([]*clientPath))
+	cl.policy.Store(uint32(cfg.Policy))
+	cl.ctx, cl.cancel = context.WithCancel(context.Background())
 	rand.Read(cl.session[:])
-	rand.Read(cl.pathID[:])
-	path, err := cl.first(ctx)
-	if err != nil {
+	fail := func(err error) (*Client, error) {
+		cl.cancel()
 		cl.releaseMemory()
 		return nil, fmt.Errorf("rtrs: open session %q: %w", cfg.Name, err)
 	}
-	runCtx, cancel := context.WithCancel(context.Background())
-	cl.cancel = cancel
-	go cl.run(runCtx, path)
+	for _, pc := range cfg.Paths {
+		t, err := newPath(cl, pc)
+		if err != nil {
+			return fail(err)
+		}
+		cl.paths = append(cl.paths, t)
+	}
+	first, err := cl.first(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	for _, t := range cl.paths {
+		var up *clientPath
+		if t == first.path {
+			up = first
+		}
+		cl.running.Go(func() { t.run(up) })
+	}
 	return cl, nil
 }
 
@@ -154,8 +165,8 @@ func (cfg *ClientConfig) check() error {
 	switch {
 	case cfg.ULP == nil:
 		return errors.New("rtrs: ClientConfig without a ULP")
-	case len(cfg.Paths) == 0:
-		return errors.New("rtrs: ClientConfig without a path")
+	case len(cfg.Paths) == 0 || len(cfg.Paths) > MaxPaths:
+		return fmt.Errorf("rtrs: ClientConfig with %d paths: 1 to %d are possible", len(cfg.Paths), MaxPaths)
 	case cfg.Name == "" || len(cfg.Name) >= nameMax:
 		return fmt.Errorf("rtrs: session name %q: 1 to %d bytes are possible", cfg.Name, nameMax-1)
 	case cfg.Conns < 0 || cfg.Conns > MaxConns:
@@ -192,16 +203,17 @@ func (cl *Client) Close() error {
 		}
 	}
 	cl.mu.Unlock()
-	if first {
-		cl.cancel()
-	}
-	<-cl.done
 	if !first {
+		<-cl.ended
 		return nil
 	}
+	cl.cancel()
+	cl.running.Wait()
+	cl.finishParked()
 	cl.mu.Lock()
 	cl.state, cl.since = Closed, time.Now()
 	cl.mu.Unlock()
+	close(cl.ended)
 	if cl.pool.close() {
 		cl.release()
 	}
@@ -212,19 +224,10 @@ func (cl *Client) Close() error {
 func (cl *Client) release() { cl.releaseOnce.Do(cl.releaseMemory) }
 
 func (cl *Client) releaseMemory() {
-	for _, p := range cl.permits {
-		if p.mr != nil {
-			p.mr.Deregister()
-		}
+	for _, t := range cl.Paths() {
+		t.leave()
 	}
-	for _, mr := range cl.hdrMRs {
-		if mr != nil {
-			mr.Deregister()
-		}
-	}
-	cl.domains.free()
-	cl.bufs.free()
-	cl.hdrs.free()
+	cl.homes.free()
 }
 
 // QueueDepth returns how many I/Os the session can have in flight.
@@ -238,7 +241,7 @@ func (cl *Client) Name() string { return cl.cfg.Name }
 
 // Flush sends what was submitted with Permit.SubmitMore.
 func (cl *Client) Flush() {
-	if path := cl.path.Load(); path != nil {
-		path.flush()
+	for _, t := range *cl.up.Load() {
+		t.flush()
 	}
 }

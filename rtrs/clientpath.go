@@ -3,6 +3,7 @@ package rtrs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -11,19 +12,23 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// clientPath is one incarnation of the path: from its first connection to the
-// end of its last.
+// clientPath is one incarnation of a path: from its first connection to the end of its
+// last.
 type clientPath struct {
 	cl    *Client
-	inc   uint64
+	path  *Path
+	id    uint64 // no other incarnation of the client's has it
+	inc   uint64 // of the path
+	rank  int    // of the path among the client's, for the policy
 	conns []*clientConn
 	info  chan infoRsp // capacity 1
 
 	// Announced by the server on connection 0.
-	chunks   int
+	slots    int
 	offBits  int
 	newSTags bool // each response carries the chunk's new STag
 
+	avoided  atomic.Bool // its security association has been away for a while
 	useful   atomic.Bool // an I/O has completed here
 	failOnce sync.Once
 	failed   chan struct{}
@@ -61,6 +66,15 @@ func (t *clientPath) isDown() bool {
 	}
 }
 
+// shut ends posting.
+func (t *clientPath) shut() {
+	for _, c := range t.conns {
+		c.gate.Lock()
+		c.shut = true
+		c.gate.Unlock()
+	}
+}
+
 // shutdown ends the connections and returns when nothing of them is left: no post,
 // completion or placement follows. If graceful, posted requests are sent first, within
 // shutdownTimeout.
@@ -68,9 +82,6 @@ func (t *clientPath) shutdown(graceful bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	for _, c := range t.conns {
-		c.gate.Lock()
-		c.shut = true
-		c.gate.Unlock()
 		switch {
 		case c.qp == nil:
 		case graceful:
@@ -119,6 +130,7 @@ func (c *clientConn) Completions(_ *verbs.CQ, wcs []verbs.WC) {
 	}
 	if stats != (Stats{}) {
 		c.path.cl.counters.add(&stats)
+		c.path.path.counters.add(&stats)
 		if !c.path.useful.Load() {
 			c.path.useful.Store(true)
 		}
@@ -142,24 +154,28 @@ func (c *clientConn) immediate(imm uint64, stats *Stats) {
 	}
 }
 
-// response ends the I/O it belongs to.
+// response ends the I/O it belongs to, unless that has gone on by another path.
 func (c *clientConn) response(imm uint64, stats *Stats) {
-	cl := c.path.cl
+	t, cl := c.path.path, c.path.cl
 	id, errno, stag := splitRsp(imm)
-	if int(id) >= len(cl.permits) {
-		c.path.fail(violation("response for chunk %d, the session has %d", id, len(cl.permits)))
-		return
-	}
-	p := cl.permits[id]
-	if !p.state.CompareAndSwap(c.flying(), permitIdle) {
+	if int(id) >= len(t.chunks) || int(id)%len(c.path.conns) != c.cid || !t.chunks[id].busy.Load() {
 		c.path.fail(violation("response for chunk %d, which has no request in flight on connection %d", id, c.cid))
 		return
 	}
+	p, ch := cl.permits[id], &t.chunks[id]
 	if c.path.newSTags {
-		p.stag = stag
+		ch.stag = stag
 	}
-	if p.closeWindow() != nil && errno == 0 {
+	mine := p.state.CompareAndSwap(c.path.flying(permitFlying), permitIdle) || p.state.CompareAndSwap(c.path.flying(permitControl), permitIdle)
+	if ch.posted != 0 {
+		t.measure(nanotime() - ch.posted)
+	}
+	if t.free(ch) != nil && errno == 0 {
 		errno = syscall.EIO
+	}
+	if !mine {
+		cl.unpark(p)
+		return
 	}
 	stats.count(p.dir, p.n, errno)
 	p.finish(errno)
@@ -169,7 +185,7 @@ func (c *clientConn) response(imm uint64, stats *Stats) {
 func (c *clientConn) message(wc *verbs.WC) {
 	c.hb.seen()
 	var rsp infoRsp
-	if err := rsp.Parse(c.path.cl.infoBuf()[:wc.Len]); err != nil {
+	if err := rsp.Parse(c.path.path.infoBuf()[:wc.Len]); err != nil {
 		c.path.fail(fmt.Errorf("%w: %w", ErrProtocol, err))
 		return
 	}
@@ -206,17 +222,43 @@ func (c *clientConn) post(wr verbs.SendWR, more bool) {
 	}
 }
 
-// watch sends heartbeats until the path fails or ctx ends.
-func (t *clientPath) watch(ctx context.Context) {
+// watch sends heartbeats until the path fails, or is not wanted any more. While the
+// session has other paths it looks more often whether this one's security association is
+// there.
+func (t *clientPath) watch() {
 	hb := t.cl.cfg.Heartbeat
 	tick, stop := hb.ticker(hb.Interval)
 	defer stop()
+	var look <-chan time.Time
+	var away time.Duration
 	for {
+		if look == nil && t.cl.hasOther(t) {
+			ticker := time.NewTicker(avoidTick)
+			defer ticker.Stop()
+			look = ticker.C
+		}
 		select {
 		case <-t.failed:
 			return
-		case <-ctx.Done():
+		case <-t.path.ctx.Done():
 			return
+		case <-t.path.poke:
+			if t.path.isOff() {
+				return
+			}
+			continue
+		case <-look:
+			switch {
+			case !t.isPaused():
+				away = 0
+			case away < avoidAfter:
+				away += avoidTick
+			}
+			t.avoided.Store(away >= avoidAfter)
+			if away >= avoidAfter && t.cl.hasOther(t) {
+				t.cl.move(t)
+			}
+			continue
 		case <-tick:
 		}
 		for _, c := range t.conns {
@@ -231,6 +273,45 @@ func (t *clientPath) watch(ctx context.Context) {
 	}
 }
 
+// isPaused reports whether a connection's security association is down.
+func (t *clientPath) isPaused() bool {
+	return slices.ContainsFunc(t.conns, func(c *clientConn) bool { return c.qp.Paused() })
+}
+
+// answers asks the server for a sign of life on each connection that can bring one, and
+// reports whether one comes soon.
+func (t *clientPath) answers(ctx context.Context) bool {
+	for _, c := range t.conns {
+		if !c.qp.Paused() {
+			c.hb.rx.Store(false)
+			c.postImm(makeImm(immHB, 0), false)
+		}
+	}
+	look := time.NewTicker(challengeTick)
+	defer look.Stop()
+	over := time.NewTimer(challengeWait)
+	defer over.Stop()
+	for {
+		if slices.ContainsFunc(t.conns, func(c *clientConn) bool { return !c.qp.Paused() && c.hb.rx.Load() }) {
+			return true
+		}
+		select {
+		case <-look.C:
+		case <-t.failed:
+			return false
+		case <-ctx.Done():
+			return false
+		case <-over.C:
+			return false
+		}
+	}
+}
+
 func silent(cid int, hb HeartbeatConfig) error {
 	return fmt.Errorf("%w: connection %d was silent for %v", ErrHeartbeat, cid, time.Duration(hb.Missed+1)*hb.Interval)
 }
+
+// began is when nanotime began.
+var began = time.Now()
+
+func nanotime() int64 { return int64(time.Since(began)) }

@@ -65,11 +65,13 @@ func (c *controls) freeLocked() (p *Permit) {
 func (c *controls) put(p *Permit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	p.control = false
 	switch {
 	case len(c.waiters) > 0:
 		c.waiters[0] <- p
 		c.waiters = c.waiters[1:]
 	case p.id == c.cl.depth:
+		p.moveTo(nil)
 		c.own = p
 		if c.cl.pool.lend(-1) {
 			c.cl.release()
@@ -94,7 +96,7 @@ type controlRequest struct {
 func (r *controlRequest) Complete(p *Permit, errno syscall.Errno) {
 	r.mu.Lock()
 	if errno == 0 {
-		copy(r.answer, p.buf)
+		copy(r.answer, p.Buffer())
 	}
 	r.mu.Unlock()
 	r.result <- errno
@@ -122,7 +124,9 @@ func (cl *Client) Control(ctx context.Context, header, answer []byte) error {
 		return err
 	}
 	r := &controlRequest{of: cl.controls, result: make(chan syscall.Errno, 1), answer: answer}
-	p.dir, p.n, p.hlen, p.done = Read, uint32(len(answer)), copy(p.hdr[:MaxHeader], header), r
+	p.dir, p.n, p.hlen, p.done = Read, uint32(len(answer)), copy(p.hdr[:], header), r
+	p.control = true
+	p.turn++
 	if !path.post(p, false) {
 		cl.controls.put(p)
 		return ErrPathLost

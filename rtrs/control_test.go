@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 )
 
 // keeper is a server's handler that keeps the requests, in the order in which they arrive.
@@ -17,7 +18,7 @@ type keeper struct{ arrived chan *Request }
 func (k keeper) session(SessionInfo) (ServerHandler, error) { return k, nil }
 func (k keeper) Serve(r *Request)                           { k.arrived <- r }
 func (k keeper) BatchEnd()                                  {}
-func (k keeper) Closed(error)                               {}
+func (k keeper) Closed(time.Time, error)                    {}
 
 // Control requests go at once as far as the queue has room for them, and the queue gets its
 // permits back.

@@ -1,16 +1,17 @@
 // Package rtrs carries block I/O between two hosts over RDMA: the RDMA
 // Transport of Linux (RTRS), adapted to iWARP.
 //
-// A client has a session with a server. The session has one path at a time, and the path
-// has several connections (QPs), over which I/O is spread. The server reserves a set of
-// memory chunks for the client, one per I/O in flight; the client pushes requests into
-// them with RDMA Writes and announces each with an immediate (RFC 7306 section 6).
+// A client has a session with a server. The session has one or several paths, all of which
+// carry I/O as the client's policy has it, and each path has several connections (QPs),
+// over which its I/O is spread. For each path the server reserves a set of memory chunks,
+// one per I/O in flight; the client pushes requests into them with RDMA Writes and
+// announces each with an immediate (RFC 7306 section 6).
 //
 // # Wire format
 //
 // All fields are little-endian. The structures, magic numbers and flags are those of
 // Linux's RTRS; differences are marked (*), and give the protocol version the major
-// number 0x49. Immediates are 64 bits long on iWARP; Linux's "RDMA Write with Immediate"
+// number 0x4A. Immediates are 64 bits long on iWARP; Linux's "RDMA Write with Immediate"
 // is an RDMA Write followed by an Immediate Data message.
 //
 // Each connection starts with a 56-byte request in the private data of its start-up and a
@@ -29,7 +30,8 @@
 //
 //	INFO_REQ: 0 u16 type 0 | 2 name[255] | 257 zero[15]
 //	INFO_RSP: 0 u16 type 1 | 2 u16 sg_cnt | 4 u16 errno (*) | 6 zero[2] |
-//	          8 sg_cnt times {u64 TO, u32 STag, u32 length}, one for each chunk
+//	          8 epoch (*), drawn by the server when it began the session |
+//	          24 sg_cnt times {u64 TO, u32 STag, u32 length}, one for each chunk
 //
 // From then on only immediates are sent untagged. Their low 32 bits are a 4-bit type and
 // a 28-bit payload:
@@ -40,14 +42,15 @@
 //	           32 bits are the chunk's new STag (*; no RKEY_RSP is needed)
 //	8 HB_MSG   heartbeat
 //	9 HB_ACK   its answer
+//	10 BYE     the client ends the session (*)
 //
 // A request is one RDMA Write and its immediate. The chunk holds the data (or, for a
 // read, as many unwritten bytes), then the user's header, then, at the immediate's
 // offset, the message:
 //
-//	WRITE: 0 u16 type 2 | 2 u16 usr_len
+//	WRITE: 0 u16 type 2 | 2 u16 usr_len | 4 u32 number (*)
 //	READ:  0 u16 type 3 | 2 u16 usr_len | 4 u16 flags 0 | 6 u16 sg_cnt 1 |
-//	       8 {u64 TO, u32 STag, u32 length}
+//	       8 {u64 TO, u32 STag, u32 length} | 24 u32 number (*)
 //
 // The server answers a read with an RDMA Write of exactly length bytes to that
 // STag, then IO_RSP; errors and writes with an IO_RSP alone. An answer comes on
@@ -64,15 +67,39 @@
 //   - The client opens a window to exactly the bytes of a read while the read is in
 //     flight, and closes it before anybody looks at the data (RFC 5042 sections 6.2.2,
 //     6.3.3 and 6.3.4). Neither side lets the other read its memory.
-//   - A peer that breaks the protocol loses the session's path, nothing else.
+//   - A client that breaks the protocol loses its path, and the session if it has no other.
 //   - Either side sends a heartbeat on each connection (*) that received nothing for an
 //     interval, and gives up the path when several intervals brought no answer. Intervals
 //     in which the connection's security association was down do not count.
-//   - When a path ends, I/O waits at the client, which reconnects with a greater
-//     incarnation and resends it in the order of its posting. The server accepts the new
-//     incarnation only when each request of the earlier one has ended at its handler:
-//     nothing is executed late. So I/O that was sent but is no longer wanted ends when
-//     the next path is up, not earlier.
+//   - A path that is lost comes up again with a greater incarnation. Its I/O goes on by
+//     another path meanwhile, in the order of its posting, or waits for one. So does I/O on
+//     a path whose security association has been away for two seconds while there is
+//     another path; that path is not torn down.
+//
+// # Each write at most once (*)
+//
+// A permit of the client's is a slot at the server, on the model of NFSv4.1 (RFC 8881
+// section 2.10.6.1): chunk i of each path is slot i's. A client numbers the requests of a
+// slot, and gives one that it sends again, by whichever path, the same number. It sends no
+// other before that one is answered. The server executes a greater number than the slot's
+// last; answers the same one, if it was a write, with the result of its execution, once
+// that has ended; executes a read again; and answers a smaller one with ESTALE, which came
+// late by a path that the client has left. So no write is executed twice, or after a later
+// one to its block was acknowledged, and nothing waits for a path to die: failing over
+// takes as long as noticing, and one round trip.
+//
+// What a path may still send from, or have the server write to, is its own memory: I/O that
+// goes on by another path takes that path's memory, with a copy of what it writes.
+//
+// A server remembers a session that has lost all of its paths for a while (Linger), with
+// what it has open. A session whose client says BYE is over, and one that another of the
+// same name takes the place of. When a session is over and its requests have ended, the
+// server forgets it; a client that comes back then finds another epoch, introduces itself
+// anew (OnConnect) and sends again what was not answered. Only there can a write that was
+// executed, and whose answer was lost, be executed a second time.
+//
+// All paths must lead to the same server: where INFO_RSP has another epoch than so far
+// while another path is alive, the path is refused.
 //
 // # Trust
 //

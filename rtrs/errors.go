@@ -22,6 +22,9 @@ var (
 	ErrPeerClosed = errors.New("rtrs: closed by the peer")
 	// ErrSuperseded: the peer has connected the path anew.
 	ErrSuperseded = errors.New("rtrs: the peer has opened the path again")
+	// ErrAnotherServer: an address of a session's is not that of the server of its other
+	// paths.
+	ErrAnotherServer = errors.New("rtrs: the paths of a session lead to different servers")
 	// ErrPathLost: the path was lost during a control request.
 	ErrPathLost = errors.New("rtrs: the path to the server was lost")
 )

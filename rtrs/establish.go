@@ -4,39 +4,40 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// establish makes a new incarnation of the path: all its connections, INFO, the user's
-// OnConnect, and the waiting I/O.
-func (cl *Client) establish(ctx context.Context, pc PathConfig) (*clientPath, error) {
+// establish makes a new incarnation of the path: all its connections, INFO, and where the
+// server does not know the session the user's OnConnect. Then it takes waiting I/O.
+func (t *Path) establish(ctx context.Context) (*clientPath, error) {
+	cl := t.cl
 	cl.mu.Lock()
-	cl.inc++
-	t := &clientPath{cl: cl, inc: cl.inc, info: make(chan infoRsp, 1), failed: make(chan struct{})}
+	t.inc++
+	cl.ids++
+	i := &clientPath{cl: cl, path: t, id: cl.ids, inc: t.inc, rank: slices.Index(cl.paths, t), info: make(chan infoRsp, 1), failed: make(chan struct{})}
 	// All exist from the start, because the first may end while others are dialled.
 	for cid := range cl.cfg.Conns {
-		t.conns = append(t.conns, &clientConn{path: t, cid: cid})
+		i.conns = append(i.conns, &clientConn{path: i, cid: cid})
 	}
-	cl.remote = pc.Remote
 	cl.mu.Unlock()
-	tried := func(error) {}
+	pc, tried := t.cfg, func(error) {}
 	var err error
 	if pc.Choose != nil {
 		pc.Transport, tried, err = pc.Choose(ctx)
 	}
 	if err == nil {
-		err = cl.bringUp(ctx, t, pc)
+		err = i.bringUp(ctx, pc)
 		tried(err)
 	}
 	if err == nil {
-		return t, nil
+		return i, nil
 	}
-	t.fail(err)
-	t.shutdown(false)
-	cl.collect(t)
-	return nil, t.explain(err)
+	i.fail(err)
+	i.end(false)
+	return nil, i.explain(err)
 }
 
 // explain prefers the error that the path itself found.
@@ -47,9 +48,9 @@ func (t *clientPath) explain(err error) error {
 	return err
 }
 
-func (cl *Client) bringUp(ctx context.Context, t *clientPath, pc PathConfig) error {
-	for cid := range cl.cfg.Conns {
-		if err := cl.dial(ctx, t, pc, cid); err != nil {
+func (t *clientPath) bringUp(ctx context.Context, pc PathConfig) error {
+	for cid := range t.conns {
+		if err := t.dial(ctx, pc, cid); err != nil {
 			return err
 		}
 	}
@@ -62,7 +63,8 @@ func (cl *Client) bringUp(ctx context.Context, t *clientPath, pc PathConfig) err
 		case <-ctx.Done():
 		}
 	}()
-	if err := cl.exchangeInfo(ctx, t, pc); err != nil {
+	epoch, err := t.exchangeInfo(ctx, pc)
+	if err != nil {
 		return err
 	}
 	// A responder sends nothing on a connection on which nothing has arrived (RFC 5044
@@ -70,18 +72,47 @@ func (cl *Client) bringUp(ctx context.Context, t *clientPath, pc PathConfig) err
 	for _, c := range t.conns {
 		c.postImm(makeImm(immHB, 0), false)
 	}
+	return t.cl.enter(ctx, t, epoch)
+}
+
+// enter takes a path into use whose server has a session of this epoch. Where that is
+// another one than so far, the server has forgotten the session, and nothing of it is
+// executing there; or it is another server, while paths to the first are alive.
+func (cl *Client) enter(ctx context.Context, t *clientPath, epoch uuid) error {
+	cl.entering.Lock()
+	defer cl.entering.Unlock()
 	cl.mu.Lock()
-	cl.current, cl.ctlPath = t, t
-	if !cl.closing {
-		close(cl.ctlUp)
+	known := cl.epoch == epoch
+	cl.mu.Unlock()
+	if !known {
+		for _, o := range *cl.up.Load() {
+			if o.answers(ctx) {
+				return fmt.Errorf("%w: %s is not the server of path %q", ErrAnotherServer, t.path.cfg.Remote, o.path.cfg.Name)
+			}
+			o.fail(fmt.Errorf("%w: the server has begun the session anew", ErrPathLost))
+		}
+		cl.mu.Lock()
+		cl.epoch = uuid{}
+		cl.mu.Unlock()
+	}
+	cl.mu.Lock()
+	t.path.current = t
+	if cl.ctlPath == nil || !known {
+		if cl.ctlPath == nil && !cl.closing {
+			close(cl.ctlUp)
+		}
+		cl.ctlPath = t
 	}
 	cl.mu.Unlock()
-	if cl.cfg.OnConnect != nil {
-		if err := cl.cfg.OnConnect(ctx, cl); err != nil {
-			return err
+	if !known {
+		if cl.cfg.OnConnect != nil {
+			if err := cl.cfg.OnConnect(ctx, cl); err != nil {
+				return err
+			}
 		}
+		cl.greetings.Add(1)
 	}
-	return cl.resume(t)
+	return cl.resume(t, epoch)
 }
 
 func (cl *Client) qpConfig(cq *verbs.CQ) verbs.QPConfig {
@@ -100,19 +131,19 @@ func recvSlots(slots int) int { return slots + hbSlack }
 func sendSlots(slots int) int { return 4*slots + hbSlack }
 
 // dial opens connection cid.
-func (cl *Client) dial(ctx context.Context, t *clientPath, pc PathConfig, cid int) error {
-	c := t.conns[cid]
+func (t *clientPath) dial(ctx context.Context, pc PathConfig, cid int) error {
+	c, cl := t.conns[cid], t.cl
 	cq, err := cl.cfg.ULP.CreateCQ(ConnEntries(cl.cfg.QueueDepth), c)
 	if err != nil {
 		return err
 	}
 	c.cq = cq
 	req := ConReq{Version: Version, CID: uint16(cid), CIDNum: uint16(cl.cfg.Conns), Incarnation: t.inc,
-		Path: cl.pathID, Session: cl.session, First: cid == 0 && t.inc == 1}
+		Path: t.path.id, Session: cl.session, First: cid == 0 && t.inc == 1}
 	cfg := verbs.DialConfig{Remote: pc.Remote, Transport: pc.Transport, PrivateData: req.Append(nil), QP: cl.qpConfig(cq), Setup: cl.cfg.Setup}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	qp, err := cl.domains.of(cid).Dial(dctx, cfg)
+	qp, err := t.path.domains.of(cid).Dial(dctx, cfg)
 	if err != nil {
 		return refusedBy(pc, cid, err)
 	}
@@ -125,11 +156,11 @@ func (cl *Client) dial(ctx context.Context, t *clientPath, pc PathConfig, cid in
 		return &RefusedError{Remote: pc.Remote, Step: fmt.Sprintf("connection %d", cid), Errno: cmpErrno(rsp.Errno, syscall.EPROTONOSUPPORT)}
 	}
 	if cid == 0 {
-		if err := cl.adopt(t, &rsp); err != nil {
+		if err := t.adopt(&rsp); err != nil {
 			return err
 		}
 	}
-	return cl.postReceives(t, c)
+	return c.postReceives()
 }
 
 func cmpErrno(e, def syscall.Errno) syscall.Errno {
@@ -150,7 +181,8 @@ func refusedBy(pc PathConfig, cid int, err error) error {
 }
 
 // adopt takes over the server's limits; those of the first connection stay.
-func (cl *Client) adopt(t *clientPath, rsp *ConRsp) error {
+func (t *clientPath) adopt(rsp *ConRsp) error {
+	cl := t.cl
 	depth := min(int(rsp.QueueDepth)-controlChunks, cl.cfg.QueueDepth)
 	maxIO := int(min(rsp.MaxIO, MaxMaxIO))
 	switch {
@@ -173,89 +205,47 @@ func (cl *Client) adopt(t *clientPath, rsp *ConRsp) error {
 	if maxIO < cl.maxIO {
 		return &shrunkError{"largest I/O", uint32(maxIO), uint32(cl.maxIO)}
 	}
-	t.chunks, t.offBits = int(rsp.QueueDepth), offsetBits(int(rsp.QueueDepth))
+	t.slots, t.offBits = int(rsp.QueueDepth), offsetBits(int(rsp.QueueDepth))
 	t.newSTags = rsp.Flags&flagNewRKey != 0
+	if t.path.chunks == nil {
+		return t.path.allocate()
+	}
 	return nil
 }
 
 // hdrSlot is the size of a permit's part of the header memory.
 const hdrSlot = MaxHeader + readMsgLen
 
-// allocate reserves and registers the permits' memory. The server can reach none of it
-// until a read is in flight.
+// allocate makes the permits.
 //
 // unlocked: nobody else has the client yet.
 func (cl *Client) allocate() error {
 	slots := cl.depth + controlChunks
 	var err error
-	if cl.bufs, err = newArena(slots, cl.maxIO); err != nil {
+	if cl.homes, err = newArena(slots, cl.maxIO); err != nil {
 		return err
 	}
-	if err = cl.allocateHeaders(slots); err != nil {
-		return err
+	cl.permits = make([]*Permit, slots)
+	for i := range cl.permits {
+		cl.permits[i] = &Permit{cl: cl, id: i}
 	}
-	permits := make([]*Permit, slots)
-	for i := range permits {
-		p := &Permit{cl: cl, id: i, buf: cl.bufs.slot(i, cl.maxIO)}
-		n := len(cl.domains)
-		p.hdrMR, p.hdrOff = cl.hdrMRs[i%n], uint32(i/n*hdrSlot)
-		p.hdr = p.hdrMR.Bytes()[p.hdrOff:][:hdrSlot:hdrSlot]
-		permits[i] = p
-		if p.mr, err = cl.domains.of(i).RegisterMR(p.buf, verbs.LocalWrite); err == nil {
-			err = p.mr.Invalidate()
-		}
-		if err != nil {
-			cl.permits = permits[:i+1]
-			return fmt.Errorf("rtrs: register %d buffers of %d bytes: %w", slots, cl.maxIO, err)
-		}
-	}
-	cl.permits = permits
-	cl.controls = &controls{cl: cl, own: permits[cl.depth]}
+	cl.controls = &controls{cl: cl, own: cl.permits[cl.depth]}
 	cl.parked = make([]*Permit, 0, cl.depth)
 	cl.pool.total = cl.depth
 	for i := cl.depth - 1; i >= 0; i-- {
-		cl.pool.free = append(cl.pool.free, permits[i])
+		cl.pool.free = append(cl.pool.free, cl.permits[i])
 	}
 	return nil
 }
-
-// allocateHeaders reserves and registers the memory for headers: a part for each
-// protection domain. That of connection 0 also holds INFO_REQ and INFO_RSP.
-func (cl *Client) allocateHeaders(slots int) error {
-	const info = infoReqLen + infoHdrLen + (MaxQueueDepth+controlChunks)*sgDescLen
-	var err error
-	if cl.hdrs, err = newArena(1, slots*hdrSlot+info); err != nil {
-		return err
-	}
-	rest := cl.hdrs.mem
-	cl.hdrMRs = make([]*verbs.MR, len(cl.domains))
-	for g := range cl.hdrMRs {
-		n := (slots - g + len(cl.domains) - 1) / len(cl.domains) * hdrSlot
-		if g == 0 {
-			cl.infoOff = uint32(n)
-			n += info
-		}
-		if n <= 0 {
-			break // more connections than permits
-		}
-		if cl.hdrMRs[g], err = cl.domains.of(g).RegisterMR(rest[:n:n], verbs.LocalWrite); err != nil {
-			return err
-		}
-		rest = rest[n:]
-	}
-	return nil
-}
-
-// infoBuf returns the buffer for INFO_RSP.
-func (cl *Client) infoBuf() []byte { return cl.hdrMRs[0].Bytes()[cl.infoOff+infoReqLen:] }
 
 // postReceives fills the receive queue. The server sends nothing before it has received
 // INFO_REQ, and then INFO_RSP first.
-func (cl *Client) postReceives(t *clientPath, c *clientConn) error {
-	n := recvSlots(cl.depth + controlChunks)
+func (c *clientConn) postReceives() error {
+	t := c.path.path
+	n := recvSlots(len(t.chunks))
 	if c.cid == 0 {
 		n--
-		wr := verbs.RecvWR{SGL: []verbs.SGE{{MR: cl.hdrMRs[0], Off: cl.infoOff + infoReqLen, Len: uint32(infoRspLen(t.chunks))}}}
+		wr := verbs.RecvWR{SGL: []verbs.SGE{{MR: t.hdrMRs[0], Off: t.infoOff + infoReqLen, Len: uint32(infoRspLen(c.path.slots))}}}
 		if err := c.qp.PostRecv(wr); err != nil {
 			return err
 		}
@@ -268,37 +258,39 @@ func (cl *Client) postReceives(t *clientPath, c *clientConn) error {
 	return nil
 }
 
-// exchangeInfo sends the session's name and learns the addresses of the chunks.
-func (cl *Client) exchangeInfo(ctx context.Context, t *clientPath, pc PathConfig) error {
+// exchangeInfo sends the session's name and learns the addresses of the chunks, and the
+// epoch of the session at the server.
+func (t *clientPath) exchangeInfo(ctx context.Context, pc PathConfig) (uuid, error) {
+	p, cl := t.path, t.cl
 	req := infoReq{Name: cl.cfg.Name}
-	req.Append(cl.hdrMRs[0].Bytes()[cl.infoOff:cl.infoOff])
-	wr := verbs.SendWR{Op: verbs.OpSend, SGL: []verbs.SGE{{MR: cl.hdrMRs[0], Off: cl.infoOff, Len: infoReqLen}}}
+	req.Append(p.hdrMRs[0].Bytes()[p.infoOff:p.infoOff])
+	wr := verbs.SendWR{Op: verbs.OpSend, SGL: []verbs.SGE{{MR: p.hdrMRs[0], Off: p.infoOff, Len: infoReqLen}}}
 	if err := t.conns[0].qp.PostSend(&wr); err != nil {
-		return err
+		return uuid{}, err
 	}
 	var rsp infoRsp
 	select {
 	case rsp = <-t.info:
 	case <-t.failed:
-		return t.err
+		return uuid{}, t.err
 	case <-ctx.Done():
 		if t.isDown() {
-			return t.err
+			return uuid{}, t.err
 		}
-		return fmt.Errorf("rtrs: no answer of %s to INFO_REQ: %w", pc.Remote, ctx.Err())
+		return uuid{}, fmt.Errorf("rtrs: no answer of %s to INFO_REQ: %w", pc.Remote, ctx.Err())
 	}
 	if rsp.Errno != 0 {
-		return &RefusedError{Remote: pc.Remote, Step: fmt.Sprintf("the session %q", cl.cfg.Name), Errno: rsp.Errno}
+		return uuid{}, &RefusedError{Remote: pc.Remote, Step: fmt.Sprintf("the session %q", cl.cfg.Name), Errno: rsp.Errno}
 	}
-	if len(rsp.Desc) != t.chunks {
-		return violation("INFO_RSP describes %d chunks, %d were announced", len(rsp.Desc), t.chunks)
+	if len(rsp.Desc) != t.slots || rsp.Epoch == (uuid{}) {
+		return uuid{}, violation("INFO_RSP describes %d chunks, %d were announced, of epoch %v", len(rsp.Desc), t.slots, rsp.Epoch)
 	}
-	for i, p := range cl.permits {
+	for i := range p.chunks {
 		d := rsp.Desc[i]
 		if d.TO != 0 || int(d.Len) < cl.maxIO+MaxHeader+readMsgLen {
-			return violation("chunk %d has %d bytes at %d", i, d.Len, d.TO)
+			return uuid{}, violation("chunk %d has %d bytes at %d", i, d.Len, d.TO)
 		}
-		p.stag = d.STag
+		p.chunks[i].stag = d.STag
 	}
-	return nil
+	return rsp.Epoch, nil
 }

@@ -93,6 +93,9 @@ func startServerOn(t testing.TB, tc *transport.Config, addr netip.AddrPort, cfg 
 	t.Helper()
 	s := &testServer{host: newHost(t)}
 	cfg.ULP, cfg.Logger = s.ulp, testLogger(t)
+	if cfg.Linger == 0 {
+		cfg.Linger = 10 * time.Millisecond
+	}
 	var err error
 	if s.Server, err = NewServer(cfg); err != nil {
 		t.Fatal(err)
@@ -202,8 +205,8 @@ func (m *memory) do(r *Request) syscall.Errno {
 	return 0
 }
 
-func (m *memory) BatchEnd()        {}
-func (m *memory) Closed(err error) { m.closed <- err }
+func (m *memory) BatchEnd()                     {}
+func (m *memory) Closed(_ time.Time, err error) { m.closed <- err }
 
 // waiter is a Completion to wait for.
 type waiter struct{ ch chan syscall.Errno }

@@ -111,8 +111,11 @@ func (p *rawPeer) write(stag uint32, to uint64, b []byte) {
 func (p *rawPeer) imm(v uint64) { p.post(verbs.SendWR{Op: verbs.OpImmediate, Imm: v}) }
 
 // request writes a well-formed write request into chunk id and announces it.
-func (p *rawPeer) request(id uint32, data []byte) {
-	m := ioMsg{Type: msgWrite, UsrLen: 8}
+func (p *rawPeer) request(id uint32, data []byte) { p.requestAs(1, id, data) }
+
+// requestAs is request with this number in the slot.
+func (p *rawPeer) requestAs(seq, id uint32, data []byte) {
+	m := ioMsg{Type: msgWrite, UsrLen: 8, Seq: seq}
 	p.write(p.chunks[id].STag, 0, m.Append(append(bytes.Clone(data), header(0)...)))
 	p.imm(reqImm(id, uint32(len(data)+8), p.bits))
 }
@@ -251,7 +254,7 @@ type spy struct {
 	ended chan error
 }
 
-func (s *spy) Closed(err error) { s.ended <- err }
+func (s *spy) Closed(_ time.Time, err error) { s.ended <- err }
 
 // TestServerActsOnWhatItWasSent (RFC 5042 section 6.2.2): the peer rewrites its
 // request after it has announced it. The handler sees the first content.
@@ -288,7 +291,7 @@ func TestChunkSTagsAreForOneUse(t *testing.T) {
 	}
 	old := p.chunks[0].STag
 	p.chunks[0].STag = stag
-	p.request(0, []byte("two"))
+	p.requestAs(2, 0, []byte("two"))
 	p.next(verbs.WCRecvImm)
 	p.write(old, 0, []byte("x"))
 	p.gone()
@@ -409,7 +412,7 @@ func serveRaw(t testing.TB, ctx context.Context, h *host, cr *verbs.ConnRequest,
 		case wc[0].Err != nil:
 			return
 		case wc[0].Op == verbs.WCRecv:
-			info := infoRsp{}
+			info := infoRsp{Epoch: uuid{1}}
 			for range rawDepth {
 				info.Desc = append(info.Desc, sgDesc{0, p.mr.STag(), uint32(len(p.buf))})
 			}
@@ -476,7 +479,7 @@ func TestHostileServerReachesNothingButTheWindow(t *testing.T) {
 			w := newWaiter()
 			p.Submit(Read, header(0), 100, w)
 			<-attacked
-			eventually(t, "the client gives the path up", func() bool { return cl.Info().Incarnation > 1 })
+			eventually(t, "the client gives the path up", func() bool { return cl.Info().Paths[0].Incarnation > 1 })
 			cl.Close()
 			w.wait(t)
 			if got := p.Buffer()[100:4096]; !bytes.Equal(got, bytes.Repeat([]byte{1}, len(got))) {
@@ -510,7 +513,7 @@ func TestWindowIsShutWhenTheReadIsDone(t *testing.T) {
 		t.Fatal(e)
 	}
 	close(completed)
-	eventually(t, "the client gives the path up", func() bool { return cl.Info().Incarnation > 1 })
+	eventually(t, "the client gives the path up", func() bool { return cl.Info().Paths[0].Incarnation > 1 })
 	if p.Buffer()[0] != 1 {
 		t.Error("the server has written after its response")
 	}

@@ -11,6 +11,7 @@ const (
 	immIORsp = 1
 	immHB    = 8
 	immHBAck = 9
+	immBye   = 10
 )
 
 const (

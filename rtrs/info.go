@@ -1,7 +1,9 @@
 package rtrs
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ironwarp/ironwarp/transport"
@@ -23,30 +25,35 @@ func connInfo(qp *verbs.QP) ConnInfo {
 
 // ClientInfo is a client's state for people.
 type ClientInfo struct {
-	Name        string
-	State       State
-	Since       time.Time      // in this state
-	LastError   error          // why the path was lost or cannot be established; nil while connected
-	Remote      netip.AddrPort // of the path in use or last tried
-	Incarnation uint64         // attempts to connect the path
-	Reconnects  uint64         // successful ones after the first
-	QueueDepth  int
-	MaxIO       int
-	InFlight    int // permits in use
-	Conns       []ConnInfo
-	Stats       Stats
+	Name       string
+	State      State
+	Since      time.Time // in this state
+	LastError  error     // why no path is up; nil while connected
+	Policy     Policy
+	QueueDepth int
+	MaxIO      int
+	InFlight   int // permits in use
+	Paths      []PathInfo
+	Remote     netip.AddrPort // of the first path that is up, or else of the first
+	Reconnects uint64         // of all paths
+	Conns      []ConnInfo     // of all paths
+	Stats      Stats
 }
 
 // Info returns the client's state.
 func (cl *Client) Info() ClientInfo {
-	i := ClientInfo{Name: cl.cfg.Name, QueueDepth: cl.depth, MaxIO: cl.maxIO, InFlight: cl.pool.inUse(), Stats: cl.counters.snapshot()}
+	i := ClientInfo{Name: cl.cfg.Name, Policy: cl.Policy(), QueueDepth: cl.depth, MaxIO: cl.maxIO, InFlight: cl.pool.inUse(), Stats: cl.counters.snapshot()}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	i.State, i.Since, i.LastError, i.Remote = cl.state, cl.since, cl.lastErr, cl.remote
-	i.Incarnation, i.Reconnects = cl.inc, cl.reconnects
-	if cl.current != nil {
-		for _, c := range cl.current.conns {
-			i.Conns = append(i.Conns, connInfo(c.qp))
+	i.State, i.Since = cl.state, cl.since
+	for _, t := range cl.paths {
+		p := t.infoLocked()
+		if len(i.Paths) == 0 || i.Paths[0].State != PathConnected && p.State == PathConnected && len(i.Conns) == 0 {
+			i.Remote = p.Remote
+		}
+		i.Paths, i.Conns, i.Reconnects = append(i.Paths, p), append(i.Conns, p.Conns...), i.Reconnects+p.Reconnects
+		if i.LastError == nil && cl.state != Connected {
+			i.LastError = p.LastError
 		}
 	}
 	return i
@@ -63,29 +70,49 @@ func (p *permitPool) inUse() int {
 
 // ServerSessionInfo is a session's state for people.
 type ServerSessionInfo struct {
-	Peer        transport.Identity
-	Name        string // "" while opening
-	State       SessionState
-	Since       time.Time
-	Trust       verbs.TrustModel
+	Peer      transport.Identity
+	Name      string
+	State     SessionState
+	Since     time.Time // in this state
+	Trust     verbs.TrustModel
+	Executing int   // requests at the handler
+	Err       error // why it is over
+	Paths     []ServerPathInfo
+	Conns     []ConnInfo // of all paths
+	Stats     Stats
+}
+
+// ServerPathInfo is a path's state for people.
+type ServerPathInfo struct {
 	Incarnation uint64
-	Executing   int   // requests at the handler
-	Err         error // why it is being closed
+	Since       time.Time // open
+	Executing   int       // requests that came by it
 	Conns       []ConnInfo
-	Stats       Stats
 }
 
 func (s *session) describe() ServerSessionInfo {
-	i := ServerSessionInfo{Peer: s.key.peer, Trust: s.trust, Incarnation: s.inc, Executing: s.executing(), Stats: s.counters.snapshot()}
+	i := ServerSessionInfo{Peer: s.key.peer, Name: s.name, Trust: s.trust, Executing: s.executing(), Stats: s.counters.snapshot()}
+	for _, p := range s.live() {
+		d := p.describe()
+		i.Paths, i.Conns = append(i.Paths, d), append(i.Conns, d.Conns...)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i.Name, i.Since, i.Err = s.name, s.since, s.err
+	i.Since, i.Err = s.since, s.err
 	switch {
 	case s.err != nil:
 		i.State = SessionFencing
-	case s.open.Load():
-		i.State = SessionOpen
+	case len(i.Paths) == 0:
+		i.State = SessionWaiting
 	}
+	return i
+}
+
+func (s *serverPath) describe() ServerPathInfo {
+	i := ServerPathInfo{Incarnation: s.inc, Executing: s.executing()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.Since = s.since
 	for _, c := range s.conns {
 		if c.up {
 			i.Conns = append(i.Conns, connInfo(c.qp))
@@ -108,10 +135,7 @@ func (s *Server) Stats() Stats {
 // Sessions describes the sessions that are open or not completely closed.
 func (s *Server) Sessions() []ServerSessionInfo {
 	s.mu.Lock()
-	list := make([]*session, 0, len(s.sessions))
-	for _, sess := range s.sessions {
-		list = append(list, sess)
-	}
+	list := slices.Collect(maps.Values(s.sessions))
 	s.mu.Unlock()
 	infos := make([]ServerSessionInfo, 0, len(list))
 	for _, sess := range list {

@@ -38,6 +38,8 @@ const (
 	// DefaultConns is how many connections a path has. Each has one receive goroutine,
 	// which is what makes a path parallel; more connections mean smaller batches.
 	DefaultConns = 2
+	// MaxPaths bounds the paths of a session, each of which has chunks of its own.
+	MaxPaths = 8
 	// MaxConns bounds the connections that a client may request: each has receive slots
 	// for the whole queue depth.
 	MaxConns = 32
@@ -61,14 +63,24 @@ const (
 	// dialTimeout bounds one attempt to open one connection, key exchange
 	// included.
 	dialTimeout = 60 * time.Second
-	// fenceWait is how long a server lets a new incarnation wait for the requests of the
-	// old one before it answers EBUSY (the client retries).
+	// fenceWait is how long a server lets a new session wait for the requests of its
+	// predecessor before it answers EBUSY (the client retries).
 	fenceWait = 2 * time.Second
+	// maxDying bounds the incarnations of a path that still have requests at the handler
+	// when the next one comes, as each holds the memory of a path.
+	maxDying = 2
+	// DefaultLinger is how long a session without a path waits for its client: longer than
+	// most outages that break connections, and than a few attempts to come back.
+	DefaultLinger = 15 * time.Second
 	// challengeWait is how long a challenged session whose peer wants to open another of
 	// the same name may be silent: long enough for a loss or two. It is checked every
 	// challengeTick.
 	challengeWait = 3 * time.Second
 	challengeTick = 20 * time.Millisecond
+	// avoidAfter is how long a path's security association may be away before its I/O goes
+	// by others. It is looked at every avoidTick.
+	avoidAfter = 2 * time.Second
+	avoidTick  = 250 * time.Millisecond
 	// shutdownTimeout is how long a closing client waits for a server that accepts
 	// nothing of what is posted, or does not close its end. Nobody waits for the answers
 	// any more, so it need not survive outages as a stream of data does.

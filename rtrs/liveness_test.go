@@ -77,7 +77,7 @@ func TestClientGivesUpASilentServer(t *testing.T) {
 		t.Errorf("%d more heartbeats while one was unanswered", len(beats))
 	}
 	ticks.tick(t, 1)
-	eventually(t, "the path is given up", func() bool { return cl.Info().Incarnation > 1 })
+	eventually(t, "the path is given up", func() bool { return cl.Info().Paths[0].Incarnation > 1 })
 }
 
 func TestServerReapsASilentClient(t *testing.T) {

@@ -33,23 +33,22 @@ type Completion interface {
 }
 
 // States of a permit, the low byte of Permit.state. While it is flying, the bits above
-// hold the connection (8 bits) and the path's incarnation, so that no late response is
-// mistaken for its end.
+// hold the path's incarnation, so that no late response is mistaken for its end.
 //
 //	idle ──Submit──▶ flying ──response──▶ idle
 //	  │                │ ▲
-//	  │          path lost│ path up
+//	  │   its path is lost│ a path takes it
 //	  │                ▼ │
 //	  └──no path──▶ parked ──Close──▶ idle
 const (
 	permitIdle = iota
 	permitParked
 	permitFlying
+	permitControl // flying, with a control request, which goes on by no other path
 )
 
-func (c *clientConn) flying() uint64 {
-	return permitFlying | uint64(c.cid)<<8 | c.path.inc<<16
-}
+// flying is the state of a permit whose request is in flight on t.
+func (t *clientPath) flying(kind uint64) uint64 { return kind | t.id<<8 }
 
 // Permit is the right to have one I/O in flight, and the memory for it. It is
 // used by one goroutine at a time: Get, fill Buffer, Submit, and after the
@@ -58,30 +57,52 @@ type Permit struct {
 	// User is for the client's user; it keeps its value when the permit is put back.
 	User any
 
-	cl     *Client
-	id     int
-	buf    []byte // MaxIO bytes
-	mr     *verbs.MR
-	hdr    []byte // the user header and the message behind it
-	hdrMR  *verbs.MR
-	hdrOff uint32 // offset of hdr in hdrMR
-	state  atomic.Uint64
-	stag   uint32 // of the chunk
+	cl      *Client
+	id      int
+	control bool // its request is a control request
+	state   atomic.Uint64
+	at      *Path // whose memory has the data; nil: the client's
 
-	dir  Dir
-	n    uint32
-	hlen int
-	done Completion
-	seq  uint64 // of the I/O, in the order of Submit
-	sent bool   // sent on some path: the server may carry out the I/O
+	dir      Dir
+	n        uint32
+	hdr      [MaxHeader]byte
+	hlen     int
+	done     Completion
+	seq      uint64 // of the I/O, in the order of Submit
+	turn     uint32 // of the I/O, among those of the server's slot
+	sent     bool   // sent on some path: the server may carry out the I/O
+	greeting uint64 // Client.greetings when the I/O was submitted, or OnResend saw it
 
 	share *Share // the share it was taken from; changed with permitPool.mu held
-	sgl   [2]verbs.SGE
 }
 
 // Buffer returns the permit's memory, Client.MaxIO bytes, page-aligned. The client owns
-// it between Submit and the completion.
-func (p *Permit) Buffer() []byte { return p.buf }
+// it between Submit and the completion, after which it may be another memory, with what a
+// read has brought or with what was written.
+func (p *Permit) Buffer() []byte {
+	if p.at == nil {
+		return p.cl.homes.slot(p.id, p.cl.maxIO)
+	}
+	return p.at.chunks[p.id].buf
+}
+
+// moveTo has the permit's data in another path's memory, or with nil in the client's. A
+// write's is copied there.
+func (p *Permit) moveTo(t *Path) {
+	if p.at == t {
+		return
+	}
+	old, from := p.at, p.Buffer()
+	if p.at = t; t != nil {
+		t.users.Add(1)
+	}
+	if p.dir == Write {
+		copy(p.Buffer(), from[:p.n])
+	}
+	if old != nil {
+		old.leave()
+	}
+}
 
 // Header returns the user header of the last Submit; OnResend may change it.
 func (p *Permit) Header() []byte { return p.hdr[:p.hlen] }
@@ -106,16 +127,18 @@ func (p *Permit) SubmitMore(dir Dir, header []byte, n int, done Completion) {
 // out. It keeps its place in the order of posting.
 func (p *Permit) SubmitAgain(done Completion) {
 	p.done, p.sent = done, false
+	p.turn++
 	p.cl.start(p, true)
 }
 
 func (p *Permit) submit(dir Dir, header []byte, n int, done Completion, more bool) {
-	if n < 0 || n > len(p.buf) || len(header) > MaxHeader {
+	if n < 0 || n > p.cl.maxIO || len(header) > MaxHeader {
 		done.Complete(p, syscall.EINVAL)
 		return
 	}
-	p.dir, p.n, p.hlen, p.done = dir, uint32(n), copy(p.hdr[:MaxHeader], header), done
-	p.seq, p.sent = p.cl.seq.Add(1), false
+	p.dir, p.n, p.hlen, p.done = dir, uint32(n), copy(p.hdr[:], header), done
+	p.seq, p.sent, p.greeting = p.cl.seq.Add(1), false, p.cl.greetings.Load()
+	p.turn++
 	p.cl.start(p, more)
 }
 
@@ -129,8 +152,13 @@ func (p *Permit) finish(errno syscall.Errno) {
 // start sends p, or parks it until there is a path and its share is not suspended.
 func (cl *Client) start(p *Permit, more bool) {
 	for {
-		if path := cl.path.Load(); path != nil && !p.waits() && path.post(p, more) {
-			return
+		if !p.waits() {
+			if t := cl.pick(p); t != nil {
+				if t.post(p, more) {
+					return
+				}
+				continue
+			}
 		}
 		if cl.park(p) {
 			return
@@ -143,6 +171,7 @@ func (cl *Client) park(p *Permit) bool {
 	cl.mu.Lock()
 	if cl.closing {
 		cl.mu.Unlock()
+		p.state.Store(permitIdle)
 		p.finish(syscall.ESHUTDOWN)
 		return true
 	}
@@ -150,13 +179,28 @@ func (cl *Client) park(p *Permit) bool {
 	switch {
 	case p.waits():
 		cl.suspended = inOrder(cl.suspended, p)
-	case cl.path.Load() == nil:
-		cl.parked = append(cl.parked, p)
+	case cl.pick(p) == nil:
+		cl.parked = inOrder(cl.parked, p)
 	default:
 		return false
 	}
 	p.state.Store(permitParked)
 	return true
+}
+
+// unpark sends p if it has waited for a chunk that is free again.
+func (cl *Client) unpark(p *Permit) {
+	cl.mu.Lock()
+	i := slices.Index(cl.parked, p)
+	if i >= 0 && len(*cl.up.Load()) > 0 {
+		cl.parked = slices.Delete(cl.parked, i, i+1)
+	} else {
+		i = -1
+	}
+	cl.mu.Unlock()
+	if i >= 0 {
+		cl.start(p, false)
+	}
 }
 
 // DropParked ends I/O that waits for a path, or whose share is suspended, with the result
@@ -189,57 +233,78 @@ func (cl *Client) DropParked(drop func(p *Permit) syscall.Errno) {
 	}
 }
 
-// post sends p on its connection. It returns false if the path has been given up. A
-// posted I/O ends by a response or by the teardown of the path, which waits for all
-// posts.
+// post sends p by the path. It returns false if the path can't take it. A posted I/O ends
+// by a response, or goes on elsewhere when the path is shut, which waits for all posts.
 func (t *clientPath) post(p *Permit, more bool) bool {
 	c := t.conns[p.id%len(t.conns)]
 	c.gate.RLock()
 	defer c.gate.RUnlock()
-	if c.shut {
+	ch := &t.path.chunks[p.id]
+	if c.shut || !ch.busy.CompareAndSwap(false, true) {
 		return false
 	}
-	msg := ioMsg{Type: msgWrite, UsrLen: uint16(p.hlen)}
-	wr := verbs.SendWR{Op: verbs.OpWrite, Flags: verbs.More, RemoteSTag: p.stag}
-	hdr := verbs.SGE{MR: p.hdrMR, Off: p.hdrOff, Len: uint32(p.hlen)}
+	t.path.flying.Add(1)
+	ch.dir, ch.n, ch.posted = p.dir, 0, 0
+	if t.timed() {
+		ch.posted = nanotime()
+	}
+	p.moveTo(t.path)
+	msg := ioMsg{Type: msgWrite, UsrLen: uint16(p.hlen), Seq: p.turn}
+	wr := verbs.SendWR{Op: verbs.OpWrite, Flags: verbs.More, RemoteSTag: ch.stag}
+	hdr := verbs.SGE{MR: ch.hdrMR, Off: ch.hdrOff, Len: uint32(p.hlen)}
 	if p.dir == Read {
 		// The window is open until the response, and exactly as large as the answer (RFC
 		// 5042 sections 6.3.3 and 6.3.4).
 		msg.Type = msgRead
 		if p.n > 0 {
-			stag, err := p.mr.Reregister(0, p.window(), verbs.RemoteWrite)
+			stag, err := ch.mr.Reregister(0, p.window(), verbs.RemoteWrite)
 			if err != nil {
-				t.fail(fmt.Errorf("rtrs: open the window of a read: %w", err))
-				return false
+				return t.refuse(ch, fmt.Errorf("rtrs: open the window of a read: %w", err))
 			}
+			ch.n = p.n
 			msg.Desc = sgDesc{STag: stag, Len: p.n}
 		}
 		wr.RemoteTO = uint64(p.n)
 	}
-	hdr.Len += uint32(len(msg.Append(p.hdr[:p.hlen])) - p.hlen)
+	hdr.Len += uint32(len(msg.Append(append(ch.hdr[:0], p.hdr[:p.hlen]...))) - p.hlen)
 	if p.dir == Write && p.n > 0 {
-		p.sgl = [2]verbs.SGE{{MR: p.mr, Len: p.n}, hdr}
-		wr.SGL = p.sgl[:2]
+		ch.sgl = [2]verbs.SGE{{MR: ch.mr, Len: p.n}, hdr}
+		wr.SGL = ch.sgl[:2]
 	} else {
-		p.sgl[0] = hdr
-		wr.SGL = p.sgl[:1]
+		ch.sgl[0] = hdr
+		wr.SGL = ch.sgl[:1]
 	}
-	off := p.n + uint32(p.hlen)
+	more = more && p.n < sendAtOnce
+	imm := reqImm(uint32(p.id), p.n+uint32(p.hlen), t.offBits)
+	kind := uint64(permitFlying)
+	if p.control {
+		kind = permitControl
+	}
 	p.sent = true
-	p.state.Store(c.flying())
+	p.state.Store(t.flying(kind))
 	if err := c.qp.PostSend(&wr); err != nil {
 		t.fail(err)
 		return true
 	}
-	c.post(verbs.SendWR{Op: verbs.OpImmediate, Imm: reqImm(uint32(p.id), off, t.offBits)}, more && p.n < sendAtOnce)
+	c.post(verbs.SendWR{Op: verbs.OpImmediate, Imm: imm}, more)
 	return true
 }
+
+// refuse gives up a path that can't take a request.
+func (t *clientPath) refuse(ch *pathChunk, err error) bool {
+	t.path.free(ch)
+	t.fail(err)
+	return false
+}
+
+// timed reports whether it matters how long requests take.
+func (t *clientPath) timed() bool { return len(*t.cl.up.Load()) > 1 }
 
 // Get returns a permit. It waits until one is free, and fails with ctx's error and, after
 // Close, with ErrClosed.
 func (cl *Client) Get(ctx context.Context) (*Permit, error) {
 	var one [1]*Permit
-	if ok, err := cl.pool.try(nil, one[:]); ok || err != nil {
+	if ok, err := cl.tryN(nil, one[:]); ok || err != nil {
 		return one[0], err
 	}
 	return cl.getSlow(ctx)
@@ -258,10 +323,14 @@ func (cl *Client) GetN(ctx context.Context, ps []*Permit) error {
 }
 
 // TryGetN is GetN that does not wait: ok is false when it would. It fails as GetN does.
-func (cl *Client) TryGetN(ps []*Permit) (ok bool, err error) { return cl.pool.try(nil, ps) }
+func (cl *Client) TryGetN(ps []*Permit) (ok bool, err error) { return cl.tryN(nil, ps) }
 
 // Put returns permits. It may be called from any goroutine and within a completion.
 func (cl *Client) Put(ps ...*Permit) {
+	for _, p := range ps {
+		p.n = 0
+		p.moveTo(nil)
+	}
 	if cl.pool.put(ps...) {
 		cl.release()
 	}

@@ -1,7 +1,6 @@
 package rtrs
 
 import (
-	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -19,6 +18,7 @@ type proxy struct {
 	conns map[net.Conn]struct{}
 	down  bool
 	total int
+	thaw  chan struct{} // nil: bytes pass; else until it is closed they do not
 }
 
 func startProxy(t testing.TB, target netip.AddrPort) *proxy {
@@ -31,6 +31,7 @@ func startProxy(t testing.TB, target netip.AddrPort) *proxy {
 	p.wg.Go(p.run)
 	t.Cleanup(func() {
 		ln.Close()
+		p.freeze(false)
 		p.cut()
 		p.wg.Wait()
 	})
@@ -74,12 +75,36 @@ func (p *proxy) enter(cs ...net.Conn) bool {
 }
 
 func (p *proxy) copy(dst, src net.Conn) {
-	io.Copy(dst, src)
+	for buf := make([]byte, 64<<10); ; {
+		n, err := src.Read(buf)
+		p.mu.Lock()
+		thaw := p.thaw
+		p.mu.Unlock()
+		if thaw != nil {
+			<-thaw
+		}
+		if _, werr := dst.Write(buf[:n]); err != nil || werr != nil {
+			break
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range []net.Conn{dst, src} {
 		c.Close()
 		delete(p.conns, c)
+	}
+}
+
+// freeze holds back all bytes from now on, or lets them go.
+func (p *proxy) freeze(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case on && p.thaw == nil:
+		p.thaw = make(chan struct{})
+	case !on && p.thaw != nil:
+		close(p.thaw)
+		p.thaw = nil
 	}
 }
 

@@ -3,7 +3,6 @@ package rtrs
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"syscall"
 	"time"
@@ -16,10 +15,10 @@ func (cl *Client) first(ctx context.Context) (*clientPath, error) {
 	for {
 		var errs []error
 		retry := false
-		for _, pc := range cl.cfg.Paths {
-			path, err := cl.establish(ctx, pc)
+		for _, t := range cl.Paths() {
+			up, err := t.establish(ctx)
 			if err == nil {
-				return path, nil
+				return up, nil
 			}
 			errs = append(errs, err)
 			var refused *RefusedError
@@ -51,89 +50,172 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// run keeps a path up until the client is closed.
-func (cl *Client) run(ctx context.Context, path *clientPath) {
-	defer close(cl.done)
-	backoff := reconnectMin
-	for next := 0; ; {
-		if path != nil {
-			up := time.Now()
-			path.watch(ctx)
-			closed := ctx.Err() != nil
-			path.fail(ErrClosed)
-			path.shutdown(closed)
-			cl.collect(path)
-			if closed {
-				break
+// run keeps the path up until it is removed or the client is closed. up is the
+// incarnation that there is already, or nil.
+func (t *Path) run(up *clientPath) {
+	defer close(t.done)
+	cl := t.cl
+	backoff := time.Duration(0)
+	if up != nil {
+		backoff = reconnectMin
+	}
+	for {
+		if up != nil {
+			began := time.Now()
+			up.watch()
+			ended := t.ctx.Err() != nil || t.isOff()
+			up.fail(ErrClosed)
+			up.end(ended)
+			if t.ctx.Err() != nil {
+				return
 			}
-			cl.log.Warn("path lost", "session", cl.cfg.Name, "remote", cl.remoteAddr(), "error", path.err)
-			if path.useful.Load() || time.Since(up) > reconnectMax {
+			if !ended {
+				cl.log.Warn("path lost", "session", cl.cfg.Name, "path", t.cfg.Name, "error", up.err)
+			}
+			if up.useful.Load() || time.Since(began) > reconnectMax {
 				backoff = reconnectMin
 			}
 		}
-		if !sleep(ctx, backoff) {
-			break
+		if !t.pause(backoff) {
+			return
 		}
-		backoff = min(2*backoff, reconnectMax)
+		backoff = max(reconnectMin, min(2*backoff, reconnectMax))
 		var err error
-		path, err = cl.establish(ctx, cl.cfg.Paths[next%len(cl.cfg.Paths)])
-		if err != nil {
-			next++
-			cl.noteFailure(err)
+		if up, err = t.establish(t.ctx); err != nil {
+			t.noteFailure(err)
 			continue
 		}
-		cl.log.Info("path up again", "session", cl.cfg.Name, "remote", cl.remoteAddr(), "incarnation", path.inc)
+		cl.log.Info("path up", "session", cl.cfg.Name, "path", t.cfg.Name, "incarnation", up.inc)
 	}
-	cl.finishParked()
 }
 
-// pathDown takes the path out of use. It is called once for each path.
+// pause waits for the time of the next attempt, and as long as the path is disconnected.
+// It returns false if the path is to end.
+func (t *Path) pause(d time.Duration) bool {
+	due := time.After(d)
+	for {
+		off := t.isOff()
+		if off {
+			t.setState(PathDisconnected)
+			due = nil
+		}
+		select {
+		case <-due:
+			return true
+		case <-t.poke:
+			if !t.isOff() {
+				t.setState(PathConnecting)
+				return true
+			}
+		case <-t.ctx.Done():
+			return false
+		}
+	}
+}
+
+func (t *Path) setState(s PathState) {
+	t.cl.mu.Lock()
+	defer t.cl.mu.Unlock()
+	if t.state != s {
+		t.state, t.since = s, time.Now()
+	}
+}
+
+// pathDown takes the path out of use. It is called once for each incarnation.
 func (cl *Client) pathDown(t *clientPath, err error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	cl.path.CompareAndSwap(t, nil)
+	up := slices.DeleteFunc(slices.Clone(*cl.up.Load()), func(o *clientPath) bool { return o == t })
+	cl.up.Store(&up)
 	if cl.ctlPath == t {
-		cl.ctlPath, cl.ctlUp = nil, make(chan struct{})
+		if cl.ctlPath = nil; len(up) > 0 {
+			cl.ctlPath = up[0]
+		} else if !cl.closing {
+			cl.ctlUp = make(chan struct{})
+		}
 	}
-	if cl.state == Connected && !cl.closing {
-		cl.state, cl.since = Reconnecting, time.Now()
+	now := time.Now()
+	if cl.state == Connected && len(up) == 0 && !cl.closing {
+		cl.state, cl.since = Reconnecting, now
 	}
-	if cl.current == t {
-		cl.lastErr = err
+	if t.path.current == t {
+		t.path.lastErr = err
+		if t.path.state == PathConnected {
+			t.path.state, t.path.since = PathReconnecting, now
+		}
 	}
 }
 
-// collect parks the I/O that was in flight on t, which has been shut down.
-func (cl *Client) collect(t *clientPath) {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if cl.current == t {
-		cl.current = nil
+// end ends an incarnation: its I/O goes on by other paths, its connections end, and its
+// chunks are free.
+func (t *clientPath) end(graceful bool) {
+	if graceful && t.cl.ctx.Err() != nil {
+		t.conns[0].postImm(makeImm(immBye, 0), false)
 	}
+	t.shut()
+	t.cl.move(t)
+	t.shutdown(graceful)
+	t.path.clear()
+	t.cl.mu.Lock()
+	if t.path.current == t {
+		t.path.current = nil
+	}
+	t.cl.mu.Unlock()
+	t.cl.startParked()
+}
+
+// move has the I/O that is in flight on t go on by other paths, in the order of its
+// posting, or wait for one. It takes another path's memory then: t may still send from its
+// own, or have the server write to it. Control requests end if t has: by another path they
+// could overtake one another.
+func (cl *Client) move(t *clientPath) {
+	var ended []*Permit
+	cl.mu.Lock()
 	for _, p := range cl.permits {
-		was, now := p.state.Load(), uint64(permitParked)
-		if was&0xff != permitFlying {
-			continue
+		switch {
+		case p.state.CompareAndSwap(t.flying(permitFlying), permitParked):
+			t.path.moved.Add(1)
+			cl.parked = append(cl.parked, p)
+		case t.isDown() && p.state.CompareAndSwap(t.flying(permitControl), permitIdle):
+			ended = append(ended, p)
 		}
-		_, isControl := p.done.(*controlRequest)
-		if isControl {
-			now = permitIdle
-		}
-		if !p.state.CompareAndSwap(was, now) {
-			continue
-		}
-		p.closeWindow()
-		if isControl {
-			p.finish(syscall.ENOTCONN)
-			continue
-		}
-		cl.parked = append(cl.parked, p)
 	}
 	cl.orderLocked()
+	cl.mu.Unlock()
+	for _, p := range ended {
+		p.finish(syscall.ENOTCONN)
+	}
+	cl.startParked()
 }
 
-// resume sends the parked I/O in the order of its posting, then opens t for new I/O.
-func (cl *Client) resume(t *clientPath) error {
+// startParked sends what waits for a path, as far as paths can take it.
+func (cl *Client) startParked() {
+	for {
+		cl.mu.Lock()
+		i := slices.IndexFunc(cl.parked, func(p *Permit) bool { return cl.pick(p) != nil })
+		if i < 0 || cl.closing {
+			cl.mu.Unlock()
+			cl.Flush()
+			return
+		}
+		p := cl.parked[i]
+		cl.parked = slices.Delete(cl.parked, i, i+1)
+		cl.mu.Unlock()
+		if !cl.endForgotten(p) {
+			cl.start(p, true)
+		}
+	}
+}
+
+// hasOther reports whether there is another path than t whose security association is
+// there.
+func (cl *Client) hasOther(t *clientPath) bool {
+	return slices.ContainsFunc(*cl.up.Load(), func(o *clientPath) bool { return o != t && !o.avoided.Load() })
+}
+
+// resume sends the parked I/O in the order of its posting, then opens t for new I/O. From
+// then on the session has this epoch.
+func (cl *Client) resume(t *clientPath, epoch uuid) error {
 	for {
 		cl.mu.Lock()
 		if len(cl.parked) == 0 || cl.closing {
@@ -143,19 +225,26 @@ func (cl *Client) resume(t *clientPath) error {
 				return t.err
 			default:
 			}
-			cl.path.Store(t)
-			cl.state, cl.since, cl.lastErr = Connected, time.Now(), nil
-			if cl.wasUp {
-				cl.reconnects++
+			up := append(slices.Clone(*cl.up.Load()), t)
+			cl.up.Store(&up)
+			now := time.Now()
+			if cl.state != Connected {
+				cl.state, cl.since = Connected, now
 			}
-			cl.wasUp = true
+			p := t.path
+			p.state, p.since, p.lastErr = PathConnected, now, nil
+			if p.wasUp {
+				p.reconnects++
+			}
+			p.wasUp = true
+			cl.epoch = epoch
 			cl.mu.Unlock()
 			t.flush()
 			return nil
 		}
 		p := cl.unparkLocked()
 		cl.mu.Unlock()
-		if cl.endRefused(p) || cl.suspend(p) {
+		if cl.endForgotten(p) || cl.suspend(p) {
 			continue
 		}
 		if !t.post(p, true) {
@@ -166,6 +255,17 @@ func (cl *Client) resume(t *clientPath) error {
 			return t.err
 		}
 	}
+}
+
+// endForgotten ends an I/O that is from before the session was introduced to the server,
+// and that OnResend refuses.
+func (cl *Client) endForgotten(p *Permit) bool {
+	now := cl.greetings.Load()
+	if p.greeting == now {
+		return false
+	}
+	p.greeting = now
+	return cl.endRefused(p)
 }
 
 // endRefused ends an I/O that OnResend refuses.
@@ -209,18 +309,13 @@ func (cl *Client) finishParked() {
 	cl.EndBatch()
 }
 
-func (cl *Client) noteFailure(err error) {
-	cl.mu.Lock()
-	changed := cl.lastErr == nil || cl.lastErr.Error() != err.Error()
-	cl.lastErr = err
-	cl.mu.Unlock()
-	if changed {
-		cl.log.Warn("cannot reach the server, trying again", "session", cl.cfg.Name, "error", err)
+func (t *Path) noteFailure(err error) {
+	t.cl.mu.Lock()
+	changed := t.lastErr == nil || t.lastErr.Error() != err.Error()
+	t.lastErr = err
+	t.failures++
+	t.cl.mu.Unlock()
+	if changed && t.ctx.Err() == nil {
+		t.cl.log.Warn("cannot reach the server, trying again", "session", t.cl.cfg.Name, "path", t.cfg.Name, "error", err)
 	}
-}
-
-func (cl *Client) remoteAddr() netip.AddrPort {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.remote
 }

@@ -66,8 +66,8 @@ func TestNothingIsLostWhenThePathIsCut(t *testing.T) {
 			px.setDown(true) // first: the client may be back at once
 		}
 		if i%3 == 2 {
-			if path := cl.path.Load(); path != nil {
-				path.conns[i%2].qp.Abort(errors.New("cut by the test"))
+			if up := *cl.up.Load(); len(up) > 0 {
+				up[0].conns[i%2].qp.Abort(errors.New("cut by the test"))
 			}
 		} else {
 			px.cut()
@@ -264,23 +264,6 @@ func TestShrunkServerIsExplained(t *testing.T) {
 	}
 }
 
-func TestSecondPathIsTriedWhenTheFirstIsDown(t *testing.T) {
-	m := newMemory(1 << 20)
-	srv := startServer(t, ServerConfig{NewSession: m.session})
-	a, b := startProxy(t, srv.addr), startProxy(t, srv.addr)
-	cfg := clientConfig(newHost(t), a.addr(), "a")
-	cfg.Paths = append(cfg.Paths, PathConfig{Remote: b.addr(), Transport: loopback()})
-	cl := connect(t, cfg)
-	a.setDown(true)
-	a.cut()
-	if e := write(t, cl, 0, []byte("x")); e != 0 {
-		t.Fatal(e)
-	}
-	if i := cl.Info(); i.Remote != b.addr() {
-		t.Errorf("connected to %v, want %v", i.Remote, b.addr())
-	}
-}
-
 func TestCloseEndsEverything(t *testing.T) {
 	m := newMemory(1 << 20)
 	release := make(chan struct{})
@@ -347,7 +330,10 @@ func TestConnectErrorsSayWhy(t *testing.T) {
 	if err := connectErr(clientConfig(newHost(t), srv.addr, "unwanted")); !errors.Is(err, syscall.EACCES) {
 		t.Errorf("a session that NewSession refuses: %v", err)
 	}
-	eventually(t, "the refused session is gone", func() bool { return len(srv.Sessions()) == 0 })
+	eventually(t, "the refused session is gone", func() bool {
+		paths, _ := srv.Rooms()
+		return len(paths) == 0
+	})
 	connect(t, clientConfig(newHost(t), srv.addr, "first"))
 	if err := connectErr(clientConfig(newHost(t), srv.addr, "second")); !errors.Is(err, syscall.EUSERS) {
 		t.Errorf("one session too many: %v", err)

@@ -9,7 +9,8 @@ import (
 )
 
 // Request is a client's request, and the chunk of memory that holds it. The handler owns
-// it from Serve to Complete.
+// it from Serve to Complete. A write is served once, however often and by however many
+// paths the client sends it; a read may be served again.
 type Request struct {
 	// Dir is the direction of the data.
 	Dir Dir
@@ -24,7 +25,8 @@ type Request struct {
 	User any
 
 	id     uint32
-	sess   *session
+	seq    uint32
+	path   *serverPath
 	conn   *serverConn
 	mem    []byte
 	mr     *verbs.MR
@@ -40,7 +42,7 @@ const (
 
 // Completions implements verbs.CQHandler.
 func (c *serverConn) Completions(_ *verbs.CQ, wcs []verbs.WC) {
-	s := c.sess
+	s := c.path
 	served := false
 	for i := range wcs {
 		wc := &wcs[i]
@@ -59,7 +61,8 @@ func (c *serverConn) Completions(_ *verbs.CQ, wcs []verbs.WC) {
 		}
 	}
 	if served && s.acquire() {
-		s.handler.BatchEnd()
+		s.sess.handler.BatchEnd()
+		s.sess.flush() // the answers to other paths' requests as well
 		s.release()
 	}
 	s.flush()
@@ -67,7 +70,7 @@ func (c *serverConn) Completions(_ *verbs.CQ, wcs []verbs.WC) {
 
 func (c *serverConn) immediate(imm uint64) (served bool) {
 	if err := c.qp.PostRecv(verbs.RecvWR{}); err != nil {
-		c.sess.fail(err)
+		c.path.fail(err)
 	}
 	switch immType(imm) {
 	case immIOReq:
@@ -75,8 +78,10 @@ func (c *serverConn) immediate(imm uint64) (served bool) {
 	case immHB:
 		c.post(&verbs.SendWR{Op: verbs.OpImmediate, Flags: verbs.More, Imm: makeImm(immHBAck, 0)})
 	case immHBAck:
+	case immBye:
+		c.path.bye.Store(true)
 	default:
-		c.sess.fail(violation("immediate %#x of an unknown type", imm))
+		c.path.fail(violation("immediate %#x of an unknown type", imm))
 	}
 	return false
 }
@@ -85,20 +90,20 @@ func (c *serverConn) immediate(imm uint64) (served bool) {
 func (c *serverConn) message(wc *verbs.WC) {
 	c.hb.seen()
 	var req infoReq
-	if err := req.Parse(c.sess.svcMR.Bytes()[:min(wc.Len, infoReqLen)]); err != nil {
-		c.sess.fail(fmt.Errorf("%w: %w", ErrProtocol, err))
+	if err := req.Parse(c.path.svcMR.Bytes()[:min(wc.Len, infoReqLen)]); err != nil {
+		c.path.fail(fmt.Errorf("%w: %w", ErrProtocol, err))
 		return
 	}
 	select {
-	case c.sess.infoCh <- req:
+	case c.path.infoCh <- req:
 	default:
-		c.sess.fail(violation("a second INFO_REQ"))
+		c.path.fail(violation("a second INFO_REQ"))
 	}
 }
 
 // request hands the request that imm names to the handler.
 func (c *serverConn) request(imm uint64) bool {
-	s := c.sess
+	s := c.path
 	if !s.open.Load() {
 		s.fail(violation("a request before the session was open"))
 		return false
@@ -112,14 +117,24 @@ func (c *serverConn) request(imm uint64) bool {
 		s.release()
 		return false
 	}
-	s.handler.Serve(r)
-	return true
+	switch verdict, errno := s.sess.slots[r.id].begin(r); verdict {
+	case execute:
+		s.sess.handler.Serve(r)
+		return true
+	case answer:
+		r.respond(errno, verbs.More)
+	case violates:
+		s.fail(violation("request %d in slot %d, whose last one has not been answered, or was another", r.seq, r.id))
+		r.state.Store(chunkFree)
+		s.release()
+	}
+	return false
 }
 
 // takeRequest takes ownership of the chunk that imm names, and parses the request once
 // the client can no longer change it.
 func (c *serverConn) takeRequest(imm uint64) (*Request, error) {
-	s := c.sess
+	s := c.path
 	id, off := splitReq(imm, s.offBits)
 	if int(id) >= len(s.chunks) {
 		return nil, violation("a request in chunk %d of %d", id, len(s.chunks))
@@ -162,7 +177,7 @@ func (r *Request) read(off, maxIO uint32) error {
 	if msg.Type == msgRead {
 		r.Dir = Read
 	}
-	r.target = msg.Desc
+	r.target, r.seq = msg.Desc, msg.Seq
 	r.Data, r.Header = r.mem[:n:n], r.mem[n:off:off]
 	return nil
 }
@@ -178,13 +193,26 @@ func (r *Request) complete(errno syscall.Errno, more verbs.Flags) {
 	if r.state.Load() != chunkBusy {
 		panic("rtrs: request completed twice")
 	}
-	s, c, id, dir, n := r.sess, r.conn, r.id, r.Dir, uint32(len(r.Data))
+	sess := r.path.sess
+	var stats Stats
+	stats.count(r.Dir, uint32(len(r.Data)), errno)
+	sess.counters.add(&stats)
+	for _, again := range sess.slots[r.id].end(r, errno) {
+		again.respond(errno, 0)
+	}
+	r.respond(errno, more)
+}
+
+// respond answers the request on the path that it came by, if that is still there. The
+// memory may be gone when it returns.
+func (r *Request) respond(errno syscall.Errno, more verbs.Flags) {
+	s, c, id, n := r.path, r.conn, r.id, uint32(len(r.Data))
 	defer s.release()
 	if s.closing.Load() {
 		r.state.Store(chunkFree)
 		return
 	}
-	if dir == Read && errno == 0 && n > 0 {
+	if r.Dir == Read && errno == 0 && n > 0 {
 		if n >= sendAtOnce {
 			more = 0
 		}
@@ -198,9 +226,6 @@ func (r *Request) complete(errno syscall.Errno, more verbs.Flags) {
 			s.fail(err)
 		}
 	}
-	var stats Stats
-	stats.count(dir, n, errno)
-	s.counters.add(&stats)
 	// From here the client owns the chunk, and its next request may arrive before the
 	// response is sent.
 	r.state.Store(chunkFree)
@@ -211,7 +236,7 @@ func (r *Request) complete(errno syscall.Errno, more verbs.Flags) {
 // session ends.
 func (c *serverConn) post(wr *verbs.SendWR) {
 	if err := c.qp.PostSend(wr); err != nil {
-		c.sess.fail(err)
+		c.path.fail(err)
 		return
 	}
 	if wr.Flags&verbs.More != 0 {

@@ -48,7 +48,7 @@ func (s *Server) Keep(peers []transport.Identity) error {
 	for _, p := range peers {
 		s.kept[p] = struct{}{}
 	}
-	n, absent := len(s.sessions), s.absentLocked()
+	n, absent := len(s.all), s.absentLocked()
 	err := s.guaranteeLocked(n + absent)
 	if err != nil {
 		_ = s.keepLocked(n, absent)
@@ -61,14 +61,14 @@ func (s *Server) Keep(peers []transport.Identity) error {
 func (s *Server) Rooms() (sessions map[transport.Identity]int, kept map[transport.Identity]struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.sessionsBy), s.kept // which is never changed, only replaced
+	return maps.Clone(s.pathsBy), s.kept // which is never changed, only replaced
 }
 
 // absentLocked is how many of the peers that have a place kept have no session.
 func (s *Server) absentLocked() int {
 	n := 0
 	for p := range s.kept {
-		if s.sessionsBy[p] == 0 {
+		if s.pathsBy[p] == 0 {
 			n++
 		}
 	}
@@ -94,13 +94,13 @@ func (s *Server) keepLocked(n, absent int) (err error) {
 
 // settleLocked keeps memory for what there is after a session has gone, or was not made.
 func (s *Server) settleLocked() {
-	_ = s.keepLocked(len(s.sessions), s.absentLocked()) // no more than before
+	_ = s.keepLocked(len(s.all), s.absentLocked()) // no more than before
 }
 
 // enterLocked makes room for one more session of a peer. The first of a peer that has a
 // place kept takes what is kept for it, any other leaves what is kept for others.
 func (s *Server) enterLocked(peer transport.Identity) (syscall.Errno, error) {
-	mine, n, absent := s.sessionsBy[peer], len(s.sessions)+1, s.absentLocked()
+	mine, n, absent := s.pathsBy[peer], len(s.all)+1, s.absentLocked()
 	most := max(s.cfg.MaxSessions, len(s.kept))
 	_, first := s.kept[peer]
 	first = first && mine == 0

@@ -179,7 +179,10 @@ func TestMemoryThatIsKeptForPeersIsNeitherLostNorKeptTwice(t *testing.T) {
 				t.Fatalf("round %d: peer %d: %v, want EACCES", round, i, err)
 			}
 		}
-		eventually(t, "all sessions have gone", func() bool { return len(h.Sessions()) == 0 })
+		eventually(t, "all paths have gone", func() bool {
+			paths, _ := h.Rooms()
+			return len(paths) == 0
+		})
 		if got := h.kept(); got != 6 {
 			t.Fatalf("round %d: memory is kept for %d sessions, want 6", round, got)
 		}

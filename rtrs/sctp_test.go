@@ -115,8 +115,8 @@ func TestSessionOverSCTPSurvives(t *testing.T) {
 	}
 	// A NAT forgets the client: its packets come from another port from now on.
 	relay.Rebind()
-	if e := write(t, cl, 8, []byte("same")); e != 0 || cl.Info().Incarnation != 1 {
-		t.Errorf("after a rebinding: %v, incarnation %d", e, cl.Info().Incarnation)
+	if e := write(t, cl, 8, []byte("same")); e != 0 || cl.Info().Paths[0].Incarnation != 1 {
+		t.Errorf("after a rebinding: %v, incarnation %d", e, cl.Info().Paths[0].Incarnation)
 	}
 	srv.stop(t)
 	eventually(t, "the client notices", func() bool { return cl.Info().State == Reconnecting })
@@ -140,8 +140,8 @@ func TestSuccessorOfAKilledClient(t *testing.T) {
 	if err := refused(t, over(server, newHost(t), "a")); err.Errno != syscall.EEXIST {
 		t.Errorf("while the first answers: %v, want EEXIST", err)
 	}
-	if e := write(t, old, 0, []byte("old")); e != 0 || old.Info().Incarnation != 1 {
-		t.Errorf("the first, which answers: %v, incarnation %d", e, old.Info().Incarnation)
+	if e := write(t, old, 0, []byte("old")); e != 0 || old.Info().Paths[0].Incarnation != 1 {
+		t.Errorf("the first, which answers: %v, incarnation %d", e, old.Info().Paths[0].Incarnation)
 	}
 	relay.SetFaults(sctptest.Faults{Loss: 1})
 	next := connect(t, over(server, newHost(t), "a"))

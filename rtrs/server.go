@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -26,7 +28,7 @@ type SessionInfo struct {
 	Flush func()
 }
 
-// ServerHandler serves one incarnation of a session.
+// ServerHandler serves a session.
 type ServerHandler interface {
 	// Serve carries out a request: quickly, or on another goroutine, because it holds up
 	// its connection. It is called on engine goroutines, at most one per connection at a
@@ -36,8 +38,9 @@ type ServerHandler interface {
 	// BatchEnd follows the last Serve of a batch, on the same goroutine.
 	// Responses made with CompleteMore are sent after it.
 	BatchEnd()
-	// Closed is the last call: the path is gone and all requests have ended.
-	Closed(err error)
+	// Closed is the last call: the session is over and all requests have ended. lost is
+	// when it lost its last path.
+	Closed(lost time.Time, err error)
 }
 
 // ServerConfig describes a server.
@@ -56,15 +59,19 @@ type ServerConfig struct {
 	// 5042 appendix A forbids it otherwise.
 	TrustClients bool
 
-	// MaxSessions bounds all sessions, 0 means DefaultMaxSessions. Half of them is
-	// reserved for peers that have none, so that a few cannot lock out others, and for
-	// those that Server.Keep names the memory as well.
+	// MaxSessions bounds the paths of all sessions, 0 means DefaultMaxSessions: each has
+	// chunks of its own. Half of them is reserved for peers that have none, so that a few
+	// cannot lock out others, and for those that Server.Keep names the memory as well.
 	MaxSessions        int
-	MaxSessionsPerPeer int // 0 means DefaultMaxSessionsPerPeer
+	MaxSessionsPerPeer int // the same of one peer; 0 means DefaultMaxSessionsPerPeer
 	Heartbeat          HeartbeatConfig
+	// Linger is for how long a session that has lost all of its paths waits for its client
+	// to come back, with what it has open and what became of its requests; 0 means
+	// DefaultLinger.
+	Linger time.Duration
 
-	// NewSession admits a session and returns its handler. The client gets the
-	// syscall.Errno in the chain of its error, otherwise EACCES.
+	// NewSession admits a session and returns its handler. It must not call the Server. The
+	// client gets the syscall.Errno in the chain of its error, otherwise EACCES.
 	NewSession func(SessionInfo) (ServerHandler, error)
 	Logger     *slog.Logger
 
@@ -78,20 +85,22 @@ type Server struct {
 	log    *slog.Logger
 	ctx    context.Context
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // handlers of connection requests and sessions
+	wg     sync.WaitGroup // handlers of connection requests and paths
 
-	mu         sync.Mutex // guards the fields below it; taken before a session's
-	closed     bool
-	pending    int // connection requests being handled
-	pendingBy  map[transport.Identity]int
-	sessions   map[sessionKey]*session
-	sessionsBy map[transport.Identity]int
-	names      map[nameKey]*session
-	kept       map[transport.Identity]struct{} // see Keep
-	past       Stats                           // of ended sessions
+	mu        sync.Mutex // guards the fields below it; taken before a session's and a path's
+	closed    bool
+	pending   int // connection requests being handled
+	pendingBy map[transport.Identity]int
+	all       map[*serverPath]struct{} // that have not wholly gone
+	paths     map[pathKey]*serverPath  // the last incarnation of each
+	pathsBy   map[transport.Identity]int
+	sessions  map[sessionKey]*session
+	names     map[nameKey]*session
+	kept      map[transport.Identity]struct{} // see Keep
+	past      Stats                           // of ended sessions
 }
 
-type sessionKey struct {
+type pathKey struct {
 	peer transport.Identity
 	path uuid
 }
@@ -113,6 +122,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	def(&cfg.MaxIO, DefaultMaxIO)
 	def(&cfg.MaxSessions, DefaultMaxSessions)
 	def(&cfg.MaxSessionsPerPeer, DefaultMaxSessionsPerPeer)
+	if cfg.Linger == 0 {
+		cfg.Linger = DefaultLinger
+	}
 	if cfg.fenceWait == 0 {
 		cfg.fenceWait = fenceWait
 	}
@@ -138,8 +150,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	case cfg.MaxIO+chunkHeader > 1<<offsetBits(cfg.QueueDepth+controlChunks):
 		return nil, fmt.Errorf("rtrs: %d chunks for %d bytes each: an immediate has too few bits to name their offsets; reduce one of them", cfg.QueueDepth, cfg.MaxIO)
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, pendingBy: make(map[transport.Identity]int),
-		sessions: make(map[sessionKey]*session), sessionsBy: make(map[transport.Identity]int), names: make(map[nameKey]*session)}
+	s := &Server{cfg: cfg, log: cfg.Logger, pendingBy: make(map[transport.Identity]int), all: make(map[*serverPath]struct{}),
+		paths: make(map[pathKey]*serverPath), pathsBy: make(map[transport.Identity]int),
+		sessions: make(map[sessionKey]*session), names: make(map[nameKey]*session)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -195,13 +208,13 @@ func (s *Server) handle(ctx context.Context, cr *verbs.ConnRequest) {
 	case req.CIDNum < 1 || req.CIDNum > MaxConns || req.CID >= req.CIDNum:
 		errno, err = syscall.EINVAL, fmt.Errorf("rtrs: connection %d of %d", req.CID, req.CIDNum)
 	}
-	var sess *session
+	var p *serverPath
 	if err == nil {
-		sess, errno, err = s.sessionFor(ctx, cr, &req)
+		p, errno, err = s.pathFor(ctx, cr, &req)
 	}
 	if err == nil {
-		errno, err = sess.accept(ctx, cr, int(req.CID))
-		sess.joining.Done()
+		errno, err = p.accept(ctx, cr, int(req.CID))
+		p.joining.Done()
 	}
 	if err != nil {
 		s.log.Warn("connection refused", "peer", cr.Peer(), "flow", cr.Flow().String(), "error", err)
@@ -211,29 +224,32 @@ func (s *Server) handle(ctx context.Context, cr *verbs.ConnRequest) {
 	}
 }
 
-// sessionFor finds or makes the session of a connection. It ends an older incarnation
-// first, of which nothing is left when it succeeds. It has then counted the connection in
-// the session's joining.
-func (s *Server) sessionFor(ctx context.Context, cr *verbs.ConnRequest, req *ConReq) (*session, syscall.Errno, error) {
-	key := sessionKey{cr.Peer(), uuid(req.Path)}
+// pathFor finds or makes the path of a connection. It ends an older incarnation first;
+// what that has at the handler goes on. It has then counted the connection in the path's
+// joining.
+func (s *Server) pathFor(ctx context.Context, cr *verbs.ConnRequest, req *ConReq) (*serverPath, syscall.Errno, error) {
+	key := pathKey{cr.Peer(), uuid(req.Path)}
 	trust := s.cfg.Trust
 	if req.CID == 0 && s.cfg.TrustOf != nil {
 		trust = s.cfg.TrustOf(key.peer)
 	}
 	for {
 		s.mu.Lock()
-		old := s.sessions[key]
+		old := s.paths[key]
 		switch {
 		case s.closed:
 			s.mu.Unlock()
 			return nil, syscall.EAGAIN, ErrClosed
-		case old == nil && req.CID != 0:
+		case (old == nil || old.inc < req.Incarnation) && req.CID != 0:
 			s.mu.Unlock()
 			return nil, syscall.ESTALE, fmt.Errorf("rtrs: connection %d of a path that is not open", req.CID)
-		case old == nil:
-			sess, errno, err := s.newSessionLocked(key, trust, req)
+		case old == nil || old.inc < req.Incarnation && s.dyingLocked(key) < maxDying:
+			if old != nil {
+				old.fail(ErrSuperseded)
+			}
+			p, errno, err := s.newPathLocked(key, trust, req)
 			s.mu.Unlock()
-			return sess, errno, err
+			return p, errno, err
 		}
 		s.mu.Unlock()
 		if old.inc == req.Incarnation && old.join(req) {
@@ -243,78 +259,65 @@ func (s *Server) sessionFor(ctx context.Context, cr *verbs.ConnRequest, req *Con
 			return nil, syscall.ESTALE, fmt.Errorf("rtrs: connection %d of incarnation %d, the path is at %d", req.CID, req.Incarnation, old.inc)
 		}
 		old.fail(ErrSuperseded)
-		if err := s.fence(ctx, old); err != nil {
+		if err := s.fence(ctx, old.closed, old.executing); err != nil {
 			return nil, syscall.EBUSY, err
 		}
 	}
 }
 
-// fence waits for the end of a session that is being closed.
-func (s *Server) fence(ctx context.Context, old *session) error {
+// dyingLocked is how many earlier incarnations of a path, which hold memory, wait for the
+// end of their requests.
+func (s *Server) dyingLocked(key pathKey) (n int) {
+	for p := range s.all {
+		if p.key == key && p != s.paths[key] {
+			n++
+		}
+	}
+	return n
+}
+
+// fence waits for the end of a path or session that is being closed.
+func (s *Server) fence(ctx context.Context, closed <-chan struct{}, executing func() int) error {
 	t := time.NewTimer(s.cfg.fenceWait)
 	defer t.Stop()
 	select {
-	case <-old.closed:
+	case <-closed:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-t.C:
-		return fmt.Errorf("rtrs: %d requests of the session's incarnation %d are still being executed", old.executing(), old.inc)
+		return fmt.Errorf("rtrs: %d requests of the session's earlier connections are still being executed", executing())
 	}
 }
 
-func (s *Server) newSessionLocked(key sessionKey, trust verbs.TrustModel, req *ConReq) (*session, syscall.Errno, error) {
+func (s *Server) newPathLocked(key pathKey, trust verbs.TrustModel, req *ConReq) (*serverPath, syscall.Errno, error) {
 	if errno, err := s.enterLocked(key.peer); err != nil {
 		return nil, errno, err
 	}
-	sess, err := newSession(s, key, trust, req)
+	p, err := newServerPath(s, key, trust, req)
 	if err != nil {
 		s.settleLocked()
 		return nil, syscall.ENOMEM, err
 	}
-	s.sessions[key] = sess
-	s.sessionsBy[key.peer]++
+	s.paths[key], s.all[p] = p, struct{}{}
+	s.pathsBy[key.peer]++
 	s.wg.Add(1)
-	sess.joining.Add(1)
-	go sess.run()
-	return sess, 0, nil
+	p.joining.Add(1)
+	go p.run()
+	return p, 0, nil
 }
 
-// claimName makes a session's name unique among its peer's sessions. It waits for the end
-// of a session of that name that is closing or whose client is gone: its requests may be
-// those of the client before a restart, and must not be executed after its successor's.
-func (s *Server) claimName(ctx context.Context, sess *session, name string) error {
-	key := nameKey{sess.key.peer, name}
-	for {
-		s.mu.Lock()
-		other := s.names[key]
-		if other == nil {
-			s.names[key] = sess
-			s.mu.Unlock()
-			return nil
-		}
-		s.mu.Unlock()
-		if !other.isFailed() && other.isAlive(ctx) {
-			return fmt.Errorf("rtrs: the peer has another session %q open: %w", name, syscall.EEXIST)
-		}
-		if err := s.fence(ctx, other); err != nil {
-			return fmt.Errorf("%w: %w", err, syscall.EBUSY)
-		}
-	}
-}
-
-// remove forgets a session of which nothing is left.
-func (s *Server) remove(sess *session, name string) {
+// remove forgets a path of which nothing is left.
+func (s *Server) remove(p *serverPath) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.sessions, sess.key)
-	if s.sessionsBy[sess.key.peer]--; s.sessionsBy[sess.key.peer] == 0 {
-		delete(s.sessionsBy, sess.key.peer)
+	delete(s.all, p)
+	if s.paths[p.key] == p {
+		delete(s.paths, p.key)
 	}
-	if key := (nameKey{sess.key.peer, name}); s.names[key] == sess {
-		delete(s.names, key)
+	if s.pathsBy[p.key.peer]--; s.pathsBy[p.key.peer] == 0 {
+		delete(s.pathsBy, p.key.peer)
 	}
-	s.past.Add(sess.counters.snapshot())
 	s.settleLocked()
 }
 
@@ -324,10 +327,14 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed, s.kept = true, nil
 	s.settleLocked()
-	for _, sess := range s.sessions {
-		sess.fail(ErrClosed)
+	for p := range s.all {
+		p.fail(ErrClosed)
 	}
+	sessions := slices.Collect(maps.Values(s.sessions))
 	s.mu.Unlock()
+	for _, sess := range sessions {
+		sess.end(ErrClosed)
+	}
 	s.cancel()
 	done := make(chan struct{})
 	go func() {

@@ -2,225 +2,270 @@ package rtrs
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"log/slog"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // SessionState is the state of a server's session.
 //
-//	Opening ──INFO_REQ──▶ Open ──▶ Fencing ──all requests ended──▶ gone
-//	   └─────────────────────────────▲
+//	Open ◀──▶ Waiting ──no path for ServerConfig.Linger──▶ Fencing ──all requests ended──▶ gone
+//	  └──closed by the client──────────────────────────────▲
 type SessionState uint8
 
 // The states.
 const (
-	SessionOpening SessionState = iota
-	SessionOpen
-	SessionFencing // the path is gone, but requests are still being executed
+	SessionOpen    SessionState = iota
+	SessionWaiting              // for its client to come back: it has lost all of its paths
+	SessionFencing              // it is over, but requests are still being executed
 )
 
 func (s SessionState) String() string {
-	return [...]string{"opening", "open", "fencing"}[s]
+	return [...]string{"open", "waiting", "fencing"}[s]
 }
 
 // MarshalText implements encoding.TextMarshaler.
 func (s SessionState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// session is one incarnation of a path, from its first connection to the end of
-// its last request.
+// session is what the paths of one client to this server have in common. It outlives them
+// for a while, so that a client that comes back finds what became of its requests.
 type session struct {
-	srv *Server
-	key sessionKey
-	inc uint64
-
+	srv      *Server
+	key      sessionKey
+	name     string
+	epoch    uuid // no other session has it
 	trust    verbs.TrustModel
-	trusting bool // ServerConfig.TrustClients is set, and the model trusts the peer
-	domains  domains
-
-	svcMR  *verbs.MR // INFO_REQ, INFO_RSP
-	infoCh chan infoReq
-	allUp  chan struct{} // closed when all connections are up
-
-	// Set before INFO_RSP is sent; read by engine goroutines once open is set.
 	handler  ServerHandler
-	chunks   []Request
-	mem      *arena
-	offBits  int
-	open     atomic.Bool
+	slots    []slot
 	counters counters
+	closed   chan struct{} // nothing is left
+	open     atomic.Pointer[[]*serverPath]
 
-	refs     atomic.Int64 // requests at the handler, and one until teardown
-	closing  atomic.Bool
-	idleOnce sync.Once
-	idle     chan struct{} // closed when refs is 0
-
-	joining    sync.WaitGroup // connections being accepted
-	failOnce   sync.Once
-	failed     chan struct{}
-	challenged chan chan bool // see isAlive
-	closed     chan struct{}  // nothing is left
-
-	conns []*serverConn // by cid
-
-	err  error  // valid once failed is closed; set with mu held
-	name string // set by run's goroutine with mu held; others read it with mu held
-
-	mu    sync.Mutex // guards the fields below it
-	since time.Time
-	count int // connections that are up
+	mu    sync.Mutex               // guards the fields below it; taken after the server's
+	err   error                    // why it is over
+	since time.Time                // in this state
+	alone time.Time                // when the last path was lost
+	paths map[*serverPath]struct{} // those that have not wholly gone
+	timer *time.Timer
+	gone  bool
 }
 
-// serverConn is one connection of a session. One goroutine at a time runs its
-// Completions.
-type serverConn struct {
-	sess  *session
-	cid   int
-	qp    *verbs.QP
-	cq    *verbs.CQ
-	hb    heartbeat
-	dirty atomic.Bool
-	taken bool // being accepted; guarded by session.mu
-	up    bool // guarded by session.mu
+type sessionKey struct {
+	peer transport.Identity
+	id   uuid
 }
 
-// fail begins to end the session.
-func (s *session) fail(err error) {
-	s.failOnce.Do(func() {
-		s.mu.Lock()
-		s.err, s.since = err, time.Now()
-		s.mu.Unlock()
-		close(s.failed)
-	})
-}
-
-func (s *session) isFailed() bool {
-	select {
-	case <-s.failed:
-		return true
-	default:
-		return false
-	}
-}
-
-// run is the session's own goroutine.
-func (s *session) run() {
-	defer s.srv.wg.Done()
-	ctx, cancel := context.WithCancel(s.srv.ctx)
-	defer cancel()
-	if err := s.setUp(ctx); err != nil {
-		s.fail(err)
-	} else {
-		s.srv.log.Info("session open", "peer", s.key.peer, "session", s.name, "incarnation", s.inc)
-		s.watch()
-	}
-	s.tearDown()
-}
-
-// watch sends heartbeats until the session fails.
-func (s *session) watch() {
-	hb := s.srv.cfg.Heartbeat
-	tick, stop := hb.ticker(hb.Interval)
-	defer stop()
+// enter takes a path into the session that it names, which it begins if there is none.
+func (s *Server) enter(ctx context.Context, p *serverPath, name string) error {
 	for {
-		select {
-		case <-s.failed:
-			return
-		case q := <-s.challenged:
-			q <- s.challenge()
-			continue
-		case <-tick:
+		sess, err := s.find(ctx, p, name)
+		if err != nil {
+			return err
 		}
-		for _, c := range s.conns {
-			send, dead := c.hb.tick(c.qp.Paused(), hb.Missed)
-			if dead {
-				s.fail(silent(c.cid, hb))
-			}
-			if send {
-				c.post(&verbs.SendWR{Op: verbs.OpImmediate, Imm: makeImm(immHB, 0)})
-			}
+		switch {
+		case sess.name != name:
+			return fmt.Errorf("rtrs: a path of session %q to be one of %q: %w", sess.name, name, syscall.EINVAL)
+		case sess.trust != p.trust:
+			sess.end(ErrSuperseded)
+		}
+		joined, err := sess.join(p)
+		if joined || err != nil {
+			return err
+		}
+		if err := s.fence(ctx, sess.closed, sess.executing); err != nil {
+			return fmt.Errorf("%w: %w", err, syscall.EBUSY)
 		}
 	}
 }
 
-// tearDown ends the connections, waits for the requests at the handler and
-// frees everything.
-func (s *session) tearDown() {
-	s.closing.Store(true)
-	s.abort()
-	s.joining.Wait()
-	s.abort()
-	for _, c := range s.conns {
-		if c.qp == nil {
-			continue
+// find returns the session that a path names, or begins it. A peer's sessions have
+// different names: it waits for the end of another one of that name whose client is gone,
+// since its requests may be those of the client before a restart, and must not be executed
+// after its successor's.
+func (s *Server) find(ctx context.Context, p *serverPath, name string) (*session, error) {
+	key, nk := sessionKey{p.key.peer, p.session}, nameKey{p.key.peer, name}
+	for {
+		s.mu.Lock()
+		sess, other := s.sessions[key], s.names[nk]
+		var err error
+		if sess == nil && other == nil {
+			sess, err = s.beginLocked(key, p, name)
 		}
-		<-c.qp.Done()
-		c.cq.Destroy()
+		s.mu.Unlock()
+		switch {
+		case sess != nil || err != nil:
+			return sess, err
+		case !other.isOver() && other.isAlive(ctx):
+			return nil, fmt.Errorf("rtrs: the peer has another session %q open: %w", name, syscall.EEXIST)
+		}
+		if err := s.fence(ctx, other.closed, other.executing); err != nil {
+			return nil, fmt.Errorf("%w: %w", err, syscall.EBUSY)
+		}
 	}
-	s.release()
-	<-s.idle
-	if s.handler != nil {
-		s.handler.Closed(s.err)
-	}
-	for i := range s.chunks {
-		s.chunks[i].mr.Deregister()
-	}
-	s.svcMR.Deregister()
-	s.domains.free()
-	s.mem.free()
-	level := slog.LevelWarn
-	if errors.Is(s.err, ErrPeerClosed) || errors.Is(s.err, ErrSuperseded) || errors.Is(s.err, ErrClosed) {
-		level = slog.LevelInfo
-	}
-	s.srv.log.Log(context.Background(), level, "session closed", "peer", s.key.peer, "session", s.name, "incarnation", s.inc, "error", s.err)
-	s.srv.remove(s, s.name)
-	close(s.closed)
 }
 
-func (s *session) abort() {
+func (s *Server) beginLocked(key sessionKey, p *serverPath, name string) (*session, error) {
+	if s.closed {
+		return nil, ErrClosed
+	}
+	n := len(p.chunks)
+	sess := &session{srv: s, key: key, name: name, trust: p.trust, slots: make([]slot, n), paths: make(map[*serverPath]struct{}), closed: make(chan struct{}), since: time.Now()}
+	sess.open.Store(new([]*serverPath))
+	rand.Read(sess.epoch[:])
+	var err error
+	sess.handler, err = s.cfg.NewSession(SessionInfo{Peer: key.peer, Name: name, Trust: p.trust, QueueDepth: n, MaxIO: s.cfg.MaxIO, Flush: sess.flush})
+	if err != nil {
+		return nil, err
+	}
+	s.sessions[key], s.names[nameKey{key.peer, name}] = sess, sess
+	s.log.Info("session open", "peer", key.peer, "session", name)
+	return sess, nil
+}
+
+// forget forgets a session of which nothing is left.
+func (s *Server) forget(sess *session, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range s.conns {
-		if c.up {
-			c.qp.Abort(s.err)
+	delete(s.sessions, sess.key)
+	delete(s.names, nameKey{sess.key.peer, sess.name})
+	s.past.Add(sess.counters.snapshot())
+	s.log.Info("session closed", "peer", sess.key.peer, "session", sess.name, "error", why)
+}
+
+// join adds a path. It returns false if the session is over.
+func (s *session) join(p *serverPath) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	open := *s.open.Load()
+	switch {
+	case s.err != nil:
+		return false, nil
+	case len(open) >= MaxPaths:
+		return false, fmt.Errorf("rtrs: session %q has %d paths, the limit: %w", s.name, len(open), syscall.EUSERS)
+	}
+	if s.timer != nil {
+		s.timer.Stop()
+		s.timer = nil
+	}
+	if len(open) == 0 {
+		s.since = time.Now()
+	}
+	s.paths[p] = struct{}{}
+	p.sess = s
+	open = append(slices.Clone(open), p)
+	s.open.Store(&open)
+	return true, nil
+}
+
+// lost takes a path out of use. Without another one the session waits for its client, or
+// is over if the client has closed it or broken the protocol.
+func (s *session) lost(p *serverPath) {
+	s.mu.Lock()
+	open := slices.DeleteFunc(slices.Clone(*s.open.Load()), func(o *serverPath) bool { return o == p })
+	s.open.Store(&open)
+	over := false
+	if len(open) == 0 {
+		s.alone = time.Now()
+	}
+	if len(open) == 0 && s.err == nil {
+		s.since = s.alone
+		over = p.bye.Load() || errors.Is(p.err, ErrProtocol)
+		if !over {
+			s.timer = time.AfterFunc(s.srv.cfg.Linger, func() {
+				if len(*s.open.Load()) == 0 {
+					s.end(fmt.Errorf("%w: %w", errNotBack, p.err))
+				}
+			})
 		}
 	}
-}
-
-// acquire keeps the session's memory and handler for a request. It returns false once the
-// session is closing.
-func (s *session) acquire() bool {
-	s.refs.Add(1)
-	if s.closing.Load() {
-		s.release()
-		return false
-	}
-	return true
-}
-
-func (s *session) release() {
-	if s.refs.Add(-1) == 0 {
-		s.idleOnce.Do(func() { close(s.idle) })
+	s.mu.Unlock()
+	if over {
+		s.end(p.err)
 	}
 }
 
-func (s *session) executing() int {
-	n := int(s.refs.Load())
-	if !s.closing.Load() {
-		n--
+var errNotBack = errors.New("rtrs: the peer did not come back")
+
+// end ends the session. Its paths are given up, and when the last request has ended
+// nothing of it is left.
+func (s *session) end(err error) {
+	s.mu.Lock()
+	if s.err == nil {
+		s.err, s.since = err, time.Now()
 	}
-	return max(n, 0)
+	if s.timer != nil {
+		s.timer.Stop()
+		s.timer = nil
+	}
+	s.mu.Unlock()
+	for _, p := range s.live() {
+		p.fail(err)
+	}
+	s.finish(nil)
 }
+
+// EndSessions ends the sessions of a peer, which may begin others: none goes on with what
+// it had open.
+func (s *Server) EndSessions(peer transport.Identity, why error) {
+	s.mu.Lock()
+	var ended []*session
+	for key, sess := range s.sessions {
+		if key.peer == peer {
+			ended = append(ended, sess)
+		}
+	}
+	s.mu.Unlock()
+	for _, sess := range ended {
+		sess.end(why)
+	}
+}
+
+// finish forgets the session if it is over and nothing is left of its paths, of which p,
+// if not nil, has gone.
+func (s *session) finish(p *serverPath) {
+	s.mu.Lock()
+	delete(s.paths, p)
+	last := len(s.paths) == 0 && s.err != nil && !s.gone
+	s.gone = s.gone || last
+	lost, why := s.alone, s.err
+	s.mu.Unlock()
+	if last {
+		s.handler.Closed(lost, why)
+		s.srv.forget(s, why)
+		close(s.closed)
+	}
+}
+
+func (s *session) isOver() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err != nil
+}
+
+// live returns the paths that are in use.
+func (s *session) live() []*serverPath { return *s.open.Load() }
 
 // flush sends responses that were posted with More.
 func (s *session) flush() {
-	for _, c := range s.conns {
-		if c.dirty.Load() && c.dirty.Swap(false) {
-			c.qp.Flush()
-		}
+	for _, p := range s.live() {
+		p.flush()
 	}
+}
+
+// executing is how many requests have not been answered.
+func (s *session) executing() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.paths {
+		n += p.executing()
+	}
+	return n
 }

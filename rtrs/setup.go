@@ -10,33 +10,33 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-func newSession(s *Server, key sessionKey, trust verbs.TrustModel, req *ConReq) (*session, error) {
-	sess := &session{srv: s, key: key, inc: req.Incarnation, infoCh: make(chan infoReq, 1), allUp: make(chan struct{}), since: time.Now(),
+func newServerPath(s *Server, key pathKey, trust verbs.TrustModel, req *ConReq) (*serverPath, error) {
+	path := &serverPath{srv: s, key: key, session: uuid(req.Session), inc: req.Incarnation, infoCh: make(chan infoReq, 1), allUp: make(chan struct{}), since: time.Now(),
 		idle: make(chan struct{}), failed: make(chan struct{}), closed: make(chan struct{}), challenged: make(chan chan bool),
 		conns: make([]*serverConn, req.CIDNum)}
-	sess.refs.Store(1)
-	for i := range sess.conns {
-		sess.conns[i] = &serverConn{sess: sess, cid: i}
+	path.refs.Store(1)
+	for i := range path.conns {
+		path.conns[i] = &serverConn{path: path, cid: i}
 	}
-	sess.conns[0].taken = true
-	sess.trust, sess.trusting = trust, s.cfg.TrustClients && trustsPeer(trust)
+	path.conns[0].taken = true
+	path.trust, path.trusting = trust, s.cfg.TrustClients && trustsPeer(trust)
 	var err error
-	if sess.domains, err = newDomains(s.cfg.ULP, sess.trust, int(req.CIDNum)); err != nil {
+	if path.domains, err = newDomains(s.cfg.ULP, path.trust, int(req.CIDNum)); err != nil {
 		return nil, err
 	}
 	buf := make([]byte, svcLen(s.cfg.QueueDepth+controlChunks))
-	if sess.svcMR, err = sess.domains.of(0).RegisterMR(buf, verbs.LocalWrite); err != nil {
-		sess.domains.free()
+	if path.svcMR, err = path.domains.of(0).RegisterMR(buf, verbs.LocalWrite); err != nil {
+		path.domains.free()
 		return nil, err
 	}
-	return sess, nil
+	return path, nil
 }
 
 // join reserves the slot of a further connection.
-func (s *session) join(req *ConReq) bool {
+func (s *serverPath) join(req *ConReq) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil || int(req.CIDNum) != len(s.conns) || s.conns[req.CID].taken {
+	if s.err != nil || int(req.CIDNum) != len(s.conns) || s.conns[req.CID].taken || s.session != req.Session {
 		return false
 	}
 	s.conns[req.CID].taken = true
@@ -46,7 +46,7 @@ func (s *session) join(req *ConReq) bool {
 
 // accept accepts the reserved connection cid. An error with errno 0 means that the
 // connection is already gone.
-func (s *session) accept(ctx context.Context, cr *verbs.ConnRequest, cid int) (syscall.Errno, error) {
+func (s *serverPath) accept(ctx context.Context, cr *verbs.ConnRequest, cid int) (syscall.Errno, error) {
 	cfg := &s.srv.cfg
 	c := s.conns[cid]
 	slots := cfg.QueueDepth + controlChunks
@@ -94,7 +94,7 @@ func (s *session) accept(ctx context.Context, cr *verbs.ConnRequest, cid int) (s
 
 // postReceives fills a receive queue: INFO_REQ first on connection 0, then
 // immediates only.
-func (s *session) postReceives(c *serverConn) error {
+func (s *serverPath) postReceives(c *serverConn) error {
 	n := recvSlots(s.srv.cfg.QueueDepth + controlChunks)
 	if c.cid == 0 {
 		n--
@@ -111,7 +111,7 @@ func (s *session) postReceives(c *serverConn) error {
 }
 
 // setUp waits for INFO_REQ, and answers it.
-func (s *session) setUp(ctx context.Context) error {
+func (s *serverPath) setUp(ctx context.Context) error {
 	t := time.NewTimer(s.srv.cfg.setupWait)
 	defer t.Stop()
 	var req infoReq
@@ -120,7 +120,7 @@ func (s *session) setUp(ctx context.Context) error {
 	case <-s.failed:
 		return s.err
 	case <-t.C:
-		return fmt.Errorf("rtrs: the peer did not open the session within %v", s.srv.cfg.setupWait)
+		return fmt.Errorf("rtrs: the peer did not open the path within %v", s.srv.cfg.setupWait)
 	}
 	// The client may know about the last connection before we have recorded it.
 	select {
@@ -140,6 +140,7 @@ func (s *session) setUp(ctx context.Context) error {
 			ch := &s.chunks[i]
 			rsp.Desc = append(rsp.Desc, sgDesc{STag: ch.mr.STag(), Len: uint32(len(ch.mem))})
 		}
+		rsp.Epoch = s.sess.epoch
 		s.open.Store(true)
 	}
 	msg := rsp.Append(s.svcMR.Bytes()[infoReqLen:infoReqLen])
@@ -159,14 +160,8 @@ func (s *session) setUp(ctx context.Context) error {
 	return err
 }
 
-// admit gives the session its name, its chunks and its handler.
-func (s *session) admit(ctx context.Context, name string) error {
-	if err := s.srv.claimName(ctx, s, name); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	s.name = name
-	s.mu.Unlock()
+// admit gives the path its chunks and takes it into its session.
+func (s *serverPath) admit(ctx context.Context, name string) error {
 	cfg := &s.srv.cfg
 	n := cfg.QueueDepth + controlChunks
 	var err error
@@ -177,13 +172,11 @@ func (s *session) admit(ctx context.Context, name string) error {
 	s.chunks = make([]Request, n)
 	for i := range s.chunks {
 		ch := &s.chunks[i]
-		ch.id, ch.sess, ch.mem = uint32(i), s, s.mem.slot(i, cfg.MaxIO+chunkHeader)
+		ch.id, ch.path, ch.mem = uint32(i), s, s.mem.slot(i, cfg.MaxIO+chunkHeader)
 		if ch.mr, err = s.domains.of(i).RegisterMR(ch.mem, verbs.LocalWrite|verbs.RemoteWrite); err != nil {
 			s.chunks = s.chunks[:i]
 			return fmt.Errorf("%w: %w", err, syscall.ENOMEM)
 		}
 	}
-	s.handler, err = cfg.NewSession(SessionInfo{Peer: s.key.peer, Name: name, Incarnation: s.inc, Trust: s.trust,
-		QueueDepth: n, MaxIO: cfg.MaxIO, Flush: s.flush})
-	return err
+	return s.srv.enter(ctx, s, name)
 }

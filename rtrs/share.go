@@ -39,7 +39,7 @@ func (s *Share) Close() {
 func (s *Share) GetN(ctx context.Context, ps []*Permit) error { return s.cl.getN(ctx, s, ps) }
 
 // TryGetN is GetN that does not wait: ok is false when it would. It fails as GetN does.
-func (s *Share) TryGetN(ps []*Permit) (ok bool, err error) { return s.cl.pool.try(s, ps) }
+func (s *Share) TryGetN(ps []*Permit) (ok bool, err error) { return s.cl.tryN(s, ps) }
 
 // Suspend holds back I/O of the share's permits that is submitted, or would be resent,
 // from now on: it waits for Resume as it would for a path.
@@ -55,7 +55,7 @@ func (s *Share) Resume() {
 	cl := s.cl
 	for {
 		cl.mu.Lock()
-		t := cl.path.Load()
+		none := len(*cl.up.Load()) == 0
 		i := slices.IndexFunc(cl.suspended, func(p *Permit) bool { return p.share == s })
 		switch {
 		case i < 0:
@@ -64,7 +64,7 @@ func (s *Share) Resume() {
 			cl.Flush()
 			cl.EndBatch()
 			return
-		case t == nil: // all of it waits for a path instead
+		case none: // all of it waits for a path instead
 			cl.suspended = slices.DeleteFunc(cl.suspended, func(p *Permit) bool {
 				if p.share == s {
 					cl.parked = inOrder(cl.parked, p)
@@ -78,19 +78,27 @@ func (s *Share) Resume() {
 		p := cl.suspended[i]
 		cl.suspended = slices.Delete(cl.suspended, i, i+1)
 		cl.mu.Unlock()
-		if cl.endRefused(p) || t.post(p, true) {
+		if cl.endRefused(p) {
+			continue
+		}
+		t := cl.pick(p)
+		if t != nil && t.post(p, true) {
 			continue
 		}
 		cl.mu.Lock()
 		closing := cl.closing
 		if !closing {
-			cl.suspended = inOrder(cl.suspended, p)
+			// It goes ahead of what is submitted from now on, whatever its share does.
+			cl.parked = inOrder(cl.parked, p)
+			p.state.Store(permitParked)
 		}
 		cl.mu.Unlock()
 		if closing {
 			p.state.Store(permitIdle)
 			p.finish(syscall.ESHUTDOWN)
+			continue
 		}
+		cl.startParked()
 	}
 }
 
@@ -124,7 +132,27 @@ func (cl *Client) getN(ctx context.Context, share *Share, ps []*Permit) error {
 	if len(ps) > cl.depth {
 		return fmt.Errorf("rtrs: %d permits asked for, the session has %d", len(ps), cl.depth)
 	}
-	return cl.pool.take(ctx, share, ps)
+	err := cl.pool.take(ctx, share, ps)
+	if err == nil {
+		cl.aim(ps)
+	}
+	return err
+}
+
+func (cl *Client) tryN(share *Share, ps []*Permit) (ok bool, err error) {
+	if ok, err = cl.pool.try(share, ps); ok {
+		cl.aim(ps)
+	}
+	return ok, err
+}
+
+// aim gives permits the memory of the paths by which their I/O is to go.
+func (cl *Client) aim(ps []*Permit) {
+	for _, p := range ps {
+		if t := cl.pick(p); t != nil {
+			p.moveTo(t.path)
+		}
+	}
 }
 
 // divide changes the set of shares.

@@ -5,27 +5,29 @@ package rtrs
 import (
 	"cmp"
 	"slices"
+	"syscall"
 
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 func (r *Request) revoke() error {
-	if r.sess.trusting || !checks.On(checks.RevokeFirst) {
+	if r.path.trusting || !checks.On(checks.RevokeFirst) {
 		return nil
 	}
 	return r.mr.Invalidate()
 }
 
-func (p *Permit) closeWindow() error {
-	if p.dir != Read || p.n == 0 || !checks.On(checks.RevokeFirst) {
+func closeWindow(mr *verbs.MR) error {
+	if !checks.On(checks.RevokeFirst) {
 		return nil
 	}
-	return p.mr.Invalidate()
+	return mr.Invalidate()
 }
 
 func (p *Permit) window() int {
 	if !checks.On(checks.ExactWindow) {
-		return len(p.buf)
+		return p.cl.maxIO
 	}
 	return int(p.n)
 }
@@ -54,4 +56,22 @@ func (cl *Client) unparkLocked() *Permit {
 	p := cl.parked[0]
 	cl.parked = slices.Delete(cl.parked, 0, 1)
 	return p
+}
+
+func (s *slot) repeatedLocked(r *Request) (verdict, syscall.Errno) {
+	if !checks.On(checks.AtMostOnce) {
+		return execute, 0
+	}
+	if s.state == slotExecuting {
+		s.waiting = append(s.waiting, r)
+		return wait, 0
+	}
+	return answer, s.errno
+}
+
+func (s *slot) pastLocked() (verdict, syscall.Errno) {
+	if !checks.On(checks.AtMostOnce) {
+		return execute, 0
+	}
+	return answer, syscall.ESTALE
 }

@@ -15,9 +15,9 @@ var le = binary.LittleEndian
 // Magic is at offset 2 of the private data of every RTRS connection.
 const Magic = 0x1BBD
 
-// Version is the protocol version of this package: major 0x49, minor 1. (Linux's RTRS,
-// whose messages have the same layout but whose immediates have 32 bits, is major 2.)
-const Version = 0x4901
+// Version is the protocol version of this package: major 0x4A, minor 1. (Linux's RTRS,
+// whose messages have nearly the same layout but whose immediates have 32 bits, is major 2.)
+const Version = 0x4A01
 
 // Message types.
 const (
@@ -28,9 +28,9 @@ const (
 	nameMax     = 255
 	uuidLen     = 16
 	sgDescLen   = 16
-	infoHdrLen  = 8
-	writeMsgLen = 4
-	readMsgLen  = 8 + sgDescLen
+	infoHdrLen  = 8 + uuidLen
+	writeMsgLen = 8
+	readMsgLen  = 8 + sgDescLen + 4
 )
 
 // Sizes in bytes of the fixed messages.
@@ -202,6 +202,7 @@ func parseSG(b []byte) sgDesc {
 // infoRsp describes the chunks.
 type infoRsp struct {
 	Errno syscall.Errno
+	Epoch uuid // drawn by the server when it began the session
 	Desc  []sgDesc
 }
 
@@ -212,6 +213,7 @@ func (m *infoRsp) Append(b []byte) []byte {
 	b = le.AppendUint16(b, uint16(len(m.Desc)))
 	b = le.AppendUint16(b, uint16(m.Errno))
 	b = append(b, 0, 0)
+	b = append(b, m.Epoch[:]...)
 	for _, d := range m.Desc {
 		b = d.append(b)
 	}
@@ -230,6 +232,7 @@ func (m *infoRsp) Parse(b []byte) error {
 	if len(b) != infoRspLen(n) {
 		return wireErr("INFO_RSP of %d bytes announces %d chunks (%d bytes)", len(b), n, infoRspLen(n))
 	}
+	m.Epoch = uuid(b[8:])
 	m.Desc = make([]sgDesc, n)
 	for i := range m.Desc {
 		m.Desc[i] = parseSG(b[infoHdrLen+i*sgDescLen:])
@@ -241,6 +244,7 @@ func (m *infoRsp) Parse(b []byte) error {
 type ioMsg struct {
 	Type   uint16
 	UsrLen uint16
+	Seq    uint32 // of the slot's requests: the same when the request is sent again
 	Desc   sgDesc // READ: where the result goes
 }
 
@@ -251,7 +255,7 @@ func (m *ioMsg) Append(b []byte) []byte {
 		b = append(b, 0, 0, 1, 0)
 		b = m.Desc.append(b)
 	}
-	return b
+	return le.AppendUint32(b, m.Seq)
 }
 
 // Errors of ioMsg.Parse are preallocated, because requests may fail on the data path.
@@ -271,7 +275,7 @@ func (m *ioMsg) Parse(b []byte) error {
 	m.UsrLen = le.Uint16(b[2:])
 	switch m.Type {
 	case msgWrite:
-		m.Desc = sgDesc{}
+		m.Desc, m.Seq = sgDesc{}, le.Uint32(b[4:])
 		return nil
 	case msgRead:
 		if len(b) < readMsgLen {
@@ -280,7 +284,7 @@ func (m *ioMsg) Parse(b []byte) error {
 		if le.Uint16(b[4:]) != 0 || le.Uint16(b[6:]) != 1 {
 			return errMsgSG
 		}
-		m.Desc = parseSG(b[8:])
+		m.Desc, m.Seq = parseSG(b[8:]), le.Uint32(b[8+sgDescLen:])
 		return nil
 	}
 	return errMsgType

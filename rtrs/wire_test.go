@@ -17,7 +17,7 @@ func TestConReqGolden(t *testing.T) {
 	for i := range 16 {
 		m.Path[i], m.Session[i] = byte(i), byte(0xf0+i)
 	}
-	want := "0000" + "bd1b" + "0149" + "0100" + "0200" + "4523" +
+	want := "0000" + "bd1b" + "014a" + "0100" + "0200" + "4523" +
 		"000102030405060708090a0b0c0d0e0f" + "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff" + "01" + "000000" + "4523010000000000"
 	b := m.Append(nil)
 	if got := hex.EncodeToString(b); got != want {
@@ -34,7 +34,7 @@ func TestConReqGolden(t *testing.T) {
 
 func TestConRspGolden(t *testing.T) {
 	m := ConRsp{Version: Version, Errno: syscall.EBUSY, QueueDepth: 129, MaxIO: 256 << 10, MaxHeader: 4096, Flags: flagNewRKey}
-	want := "bd1b" + "0149" + "1000" + "8100" + "00000400" + "00100000" + "02000000" + strings.Repeat("00", 36)
+	want := "bd1b" + "014a" + "1000" + "8100" + "00000400" + "00100000" + "02000000" + strings.Repeat("00", 36)
 	b := m.Append(nil)
 	if got := hex.EncodeToString(b); got != want {
 		t.Fatalf("got  %s\nwant %s", got, want)
@@ -55,9 +55,9 @@ func TestInfoRoundTrip(t *testing.T) {
 	if err := back.Parse(b); err != nil || back != req {
 		t.Fatal(back, err)
 	}
-	rsp := infoRsp{Errno: 3, Desc: []sgDesc{{1, 2, 3}, {4, 5, 6}}}
+	rsp := infoRsp{Errno: 3, Epoch: uuid{7}, Desc: []sgDesc{{1, 2, 3}, {4, 5, 6}}}
 	b = rsp.Append(nil)
-	want := "0100" + "0200" + "0300" + "0000" + "0100000000000000" + "02000000" + "03000000" + "0400000000000000" + "05000000" + "06000000"
+	want := "0100" + "0200" + "0300" + "0000" + "07" + strings.Repeat("00", 15) + "0100000000000000" + "02000000" + "03000000" + "0400000000000000" + "05000000" + "06000000"
 	if got := hex.EncodeToString(b); got != want {
 		t.Fatalf("got  %s\nwant %s", got, want)
 	}
@@ -72,8 +72,8 @@ func TestIOMsgGolden(t *testing.T) {
 		m    ioMsg
 		want string
 	}{
-		{ioMsg{Type: msgWrite, UsrLen: 32}, "0200" + "2000"},
-		{ioMsg{Type: msgRead, UsrLen: 8, Desc: sgDesc{1, 0xdeadbeef, 4096}}, "0300" + "0800" + "0000" + "0100" + "0100000000000000" + "efbeadde" + "00100000"},
+		{ioMsg{Type: msgWrite, UsrLen: 32, Seq: 5}, "0200" + "2000" + "05000000"},
+		{ioMsg{Type: msgRead, UsrLen: 8, Seq: 6, Desc: sgDesc{1, 0xdeadbeef, 4096}}, "0300" + "0800" + "0000" + "0100" + "0100000000000000" + "efbeadde" + "00100000" + "06000000"},
 	} {
 		b := c.m.Append(nil)
 		if got := hex.EncodeToString(b); got != c.want {

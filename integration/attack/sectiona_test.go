@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/daemon/probe"
@@ -53,6 +54,7 @@ type rtrsClient struct {
 	*wire
 	stag uint32 // of chunk 0
 	bits int    // of an offset in an immediate
+	seq  uint32 // of the last request
 }
 
 // openRTRS opens a session of one connection.
@@ -64,10 +66,10 @@ func openRTRS(v *target, to netip.AddrPort) *rtrsClient {
 	copy(name[2:], "mallory")
 	c.send(rdmap.OpSend, name)
 	s, ok := c.hear(isSend)
-	if !ok || len(s.Payload) < 24 || le.Uint16(s.Payload[4:]) != 0 {
+	if !ok || len(s.Payload) < 40 || le.Uint16(s.Payload[4:]) != 0 {
 		v.Fatalf("no session: %x", s.Payload)
 	}
-	c.stag = le.Uint32(s.Payload[16:])
+	c.stag = le.Uint32(s.Payload[32:])
 	return c
 }
 
@@ -85,6 +87,8 @@ func (c *rtrsClient) request(target uint32, n int, data, header []byte) {
 		msg = le.AppendUint32(msg, target)
 		msg = le.AppendUint32(msg, uint32(n))
 	}
+	c.seq++
+	msg = le.AppendUint32(msg, c.seq)
 	c.write(c.stag, uint64(n-len(data)), append(append(bytes.Clone(data), header...), msg...))
 	c.imm(uint64(n + len(header)))
 }
@@ -92,9 +96,9 @@ func (c *rtrsClient) request(target uint32, n int, data, header []byte) {
 // rtrsHandler holds requests up.
 type rtrsHandler struct{ got chan *rtrs.Request }
 
-func (h *rtrsHandler) Serve(r *rtrs.Request) { h.got <- r }
-func (h *rtrsHandler) BatchEnd()             {}
-func (h *rtrsHandler) Closed(error)          {}
+func (h *rtrsHandler) Serve(r *rtrs.Request)   { h.got <- r }
+func (h *rtrsHandler) BatchEnd()               {}
+func (h *rtrsHandler) Closed(time.Time, error) {}
 
 func (v *target) serveRTRS(newSession func(rtrs.SessionInfo) (rtrs.ServerHandler, error)) netip.AddrPort {
 	v.Helper()
@@ -211,7 +215,7 @@ func lureRTRS(v *target) *rtrsServer {
 	go func() {
 		w := <-wires
 		w.hear(isSend)
-		rsp := []byte{1, 0, chunks, 0, 0, 0, 0, 0}
+		rsp := append([]byte{1, 0, chunks, 0, 0, 0, 0, 0}, bytes.Repeat([]byte{7}, 16)...)
 		for i := range chunks {
 			rsp = le.AppendUint64(rsp, 0)
 			rsp = le.AppendUint32(rsp, uint32(100+i))
@@ -242,7 +246,7 @@ func (s *rtrsServer) ask(v *target, n int) (*rtrs.Permit, ended, uint32) {
 	done := make(ended, 1)
 	p.Submit(rtrs.Read, nil, n, done)
 	seg, ok := s.hear(isWrite)
-	if !ok || len(seg.Payload) != 24 {
+	if !ok || len(seg.Payload) != 28 {
 		v.Fatalf("no read: %x", seg.Payload)
 	}
 	return p, done, le.Uint32(seg.Payload[16:])

@@ -1,0 +1,19 @@
+//go:build weakened
+
+package rtrs
+
+import (
+	"testing"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+)
+
+// TestWithoutAtMostOnce shows that TestWriteWhoseAnswerWasLostIsNotExecutedAgain finds
+// what the slots keep away.
+func TestWithoutAtMostOnce(t *testing.T) {
+	checks.SwitchOff(checks.AtMostOnce)
+	defer checks.SwitchOff(checks.None)
+	if n := answerLost(t); n < 2 {
+		t.Errorf("%d executions, and nothing remembers the first", n)
+	}
+}
