@@ -216,7 +216,7 @@ func (m *Manager) retire(ctx context.Context, p *peer, keep []pad.Link) error {
 		errs = append(errs, l.Unload(ctx, p.name))
 	}
 	p.applying.Lock()
-	p.applyLocked(nil, 0, false)
+	p.takeListLocked(nil, 0, false)
 	p.applying.Unlock()
 	p.mu.Lock()
 	for _, ln := range p.lanes {

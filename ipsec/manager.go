@@ -239,7 +239,7 @@ func (m *Manager) detach(l *ike.Session) {
 		p.mu.Unlock()
 		p.allDown(ReasonCharon)
 		p.applying.Lock()
-		p.applyLocked(nil, 0, true)
+		p.takeListLocked(nil, 0, true)
 		p.applying.Unlock()
 	}
 }

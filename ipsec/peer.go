@@ -115,9 +115,9 @@ func (p *peer) laneNamed(child string) *lane {
 	return nil
 }
 
-// applyLocked takes over what charon lists of this peer, which it was asked for when it had
+// takeListLocked takes over what charon lists of this peer, which it was asked for when it had
 // logged so many deletes; lost means that charon itself has gone.
-func (p *peer) applyLocked(sas []charon.SA, deletes uint64, lost bool) {
+func (p *peer) takeListLocked(sas []charon.SA, deletes uint64, lost bool) {
 	var events []Event
 	p.mu.Lock()
 	hadIKE, before := p.hasIKE, p.ikes
@@ -197,7 +197,7 @@ type findings struct {
 	impostors                     []impostor
 }
 
-// sortLocked looks up what a list has of each lane. See applyLocked.
+// sortLocked looks up what a list has of each lane. See takeListLocked.
 func (p *peer) sortLocked(sas []charon.SA, deletes uint64) []findings {
 	found := make([]findings, len(p.lanes))
 	for i := range sas {

@@ -122,7 +122,7 @@ func (p *peer) readSAs() (struct{}, error) {
 	if p.m.currentSession() != l {
 		return struct{}{}, ErrNotConnected
 	}
-	p.applyLocked(sas, deletes, false)
+	p.takeListLocked(sas, deletes, false)
 	return struct{}{}, nil
 }
 

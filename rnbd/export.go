@@ -116,7 +116,7 @@ func (e *export) sharedWriters() bool {
 	return e.cfg.SharedWriters
 }
 
-func (e *export) allows(peer transport.Identity) bool {
+func (e *export) mayOpen(peer transport.Identity) bool {
 	return e.cfg.AllowAll || slices.Contains(e.cfg.Allow, peer)
 }
 

@@ -112,7 +112,7 @@ func (s *Server) vacate(disk block.ID, whom *Place) {
 // keepPlaceLocked reserves the place of the client that had a disk open for writing
 // before its export was added.
 func (s *Server) keepPlaceLocked(e *export) {
-	if p, ok := s.places[e.disk]; ok && !p.Left && e.allows(p.Peer) && !e.cfg.SharedWriters {
+	if p, ok := s.places[e.disk]; ok && !p.Left && e.mayOpen(p.Peer) && !e.cfg.SharedWriters {
 		e.kept = &writer{peer: p.Peer, until: time.Now().Add(s.writerGrace)}
 	}
 }

@@ -190,7 +190,7 @@ func (s *Server) SetAllow(name string, allow []transport.Identity, all bool) err
 	e.cfg.Allow, e.cfg.AllowAll = slices.Clone(allow), all
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.kept != nil && !e.allows(e.kept.peer) {
+	if e.kept != nil && !e.mayOpen(e.kept.peer) {
 		e.kept = nil
 	}
 	return nil
@@ -200,7 +200,7 @@ func (s *Server) SetAllow(name string, allow []transport.Identity, all bool) err
 func (s *Server) keepPlace(d *device, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d.exp.allows(d.sess.info.Peer) {
+	if d.exp.mayOpen(d.sess.info.Peer) {
 		d.exp.keepPlace(d, until)
 	}
 }
@@ -246,7 +246,7 @@ func (s *Server) TrustOf(peer transport.Identity, model verbs.TrustModel) verbs.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.exports {
-		if e.allows(peer) {
+		if e.mayOpen(peer) {
 			model = model.Meet(e.cfg.Trust)
 		}
 	}
@@ -271,7 +271,7 @@ func (s *Server) offered(peer transport.Identity) []Listed {
 	defer s.mu.Unlock()
 	var list []Listed
 	for _, e := range s.exports {
-		if e.allows(peer) {
+		if e.mayOpen(peer) {
 			list = append(list, Listed{Name: e.cfg.Name, Size: e.sectors * SectorSize, ReadOnly: e.cfg.ReadOnly})
 		}
 	}
@@ -292,7 +292,7 @@ func (s *Server) lookUp(name string, in *rtrs.SessionInfo) (*export, error) {
 		return nil, ErrForbidden
 	case e == nil:
 		return nil, w.why
-	case !e.allows(in.Peer):
+	case !e.mayOpen(in.Peer):
 		return nil, ErrForbidden
 	case !e.cfg.Trust.Permits(in.Trust):
 		return nil, ErrTrusted

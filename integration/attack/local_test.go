@@ -24,7 +24,7 @@ import (
 func TestStrangerAtTheControlSocket(t *testing.T) {
 	runLocal(t,
 		localAttack{"every call", checks.LocalUser, func(m *machine) (answered bool) {
-			for _, r := range append(m.routes("control.go"), m.routes("localroutes.go")...) {
+			for _, r := range append(m.routes("control.go"), m.routes("ulproutes.go")...) {
 				if strings.HasSuffix(r, "/watch") {
 					continue // without an end
 				}

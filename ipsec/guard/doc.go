@@ -24,7 +24,7 @@
 //
 //	guard.go                            Spec, Policy, Hole: the words
 //	install_linux.go                    Install, Remove, List, Reconcile
-//	kernel_linux.go, rules_linux.go     XFRM policies; routing rules of userland ESP
+//	kernel_linux.go, routerules_linux.go  XFRM policies; routing rules of userland ESP
 //	planes_linux.go, kernelesp_linux.go,
 //	userlandesp_linux.go, tunmark_linux.go
 //	                                    what may pass, by who does ESP
