@@ -278,6 +278,18 @@ func (s *sniffer) has(f func(segment) bool) bool {
 	return ok
 }
 
+// count is how many segments of a kind were seen.
+func (s *sniffer) count(f func(segment) bool) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.seen {
+		if f(g) {
+			n++
+		}
+	}
+	return n
+}
+
 // first returns the first segment of a kind.
 func (s *sniffer) first(f func(segment) bool) (segment, bool) {
 	s.mu.Lock()
