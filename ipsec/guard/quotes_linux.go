@@ -28,6 +28,8 @@ import (
 //		chain out {
 //			type filter hook postrouting priority 300; policy accept;
 //			meta oiftype loopback accept
+//			ip version . ip hdrlength != 0x45 jump routed4
+//			rt addr . meta l4proto . th dport @links6 drop; ...
 //			meta nfproto ipv4 meta l4proto icmp jump errors4
 //			meta nfproto ipv6 meta l4proto icmpv6 jump errors6
 //		}
@@ -41,6 +43,10 @@ import (
 //		}
 //		chain carried { meta secpath exists drop; iifname "ipsec*" drop; }
 //	}
+//
+// A packet with a source route (IP options, an IPv6 routing header), which any local program
+// may ask for, has the address of the next hop, by which policies and rules see it
+// off. So the table also drops what a source route leads to a link in the end.
 //
 // The kernel sends what is for itself by loopback, so that its sockets go on
 // learning the MTU. Where the kernel has no nf_tables, XFRM policies stop all of
@@ -58,6 +64,7 @@ const (
 	chainFragment6 = "fragment6"
 	chainHost6     = "host6"
 	chainCarried   = "carried"
+	chainRouted4   = "routed4"
 )
 
 const (
@@ -88,6 +95,19 @@ const (
 var extensions6 = []byte{0, 43, 60, 135, 139, 140}
 
 const fragment6 = 44
+
+// Source routes: the options of IPv4 (RFC 791 section 3.1), whose last address is where the
+// packet goes in the end, and IPv6's header, where that is the first one (RFC 6275
+// section 6.4, RFC 8754 section 2).
+var sourceRoutes4 = []byte{131, 137}
+
+const (
+	maxRoute4 = 9 // addresses for which IP options have room
+	routing6  = 43
+)
+
+// exthdrIPv4 looks for an option of IPv4: NFT_EXTHDR_OP_IPV4.
+const exthdrIPv4 expr.ExthdrOp = 2
 
 // metaSecpath is 1 for a packet that the kernel's ESP has brought: NFT_META_SECPATH.
 const metaSecpath expr.MetaKey = 25
@@ -167,6 +187,10 @@ func (b *ruleBook) link(f blockFamily, match []expr.Any, address, protocol, port
 				c := *e
 				c.Register = r
 				out = append(out, &c)
+			case *expr.Exthdr:
+				c := *e
+				c.DestRegister = r
+				out = append(out, &c)
 			}
 		}
 		return out
@@ -184,6 +208,13 @@ func (b *ruleBook) quotedLinks(f blockFamily, protocol, ports uint32) {
 	}
 }
 
+// routed drops what goes to a link by a source route that has the address.
+func (b *ruleBook) routed(f blockFamily, match []expr.Any, address *expr.Exthdr) {
+	for _, port := range []uint32{0, 2} {
+		b.link(f, match, []expr.Any{address}, []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO}}, load(expr.PayloadBaseTransportHeader, port, 2))
+	}
+}
+
 // guardRules are those of the whole table.
 func guardRules(t *nftables.Table) []*nftables.Rule {
 	b := &ruleBook{table: t}
@@ -192,11 +223,20 @@ func guardRules(t *nftables.Table) []*nftables.Rule {
 	of := func(f blockFamily) []expr.Any { return meta(expr.MetaKeyNFPROTO, f.proto) }
 	upper := func(proto byte) []expr.Any { return meta(expr.MetaKeyL4PROTO, proto) }
 	kind := load(expr.PayloadBaseTransportHeader, 0, 1)
+	network := func(offset, size uint32) []expr.Any { return load(expr.PayloadBaseNetworkHeader, offset, size) }
 
 	b.chain = chainOut
 	b.add(meta(expr.MetaKeyOIFTYPE, binary.NativeEndian.AppendUint16(nil, unix.ARPHRD_LOOPBACK)...), accept)
 	b.add(of(v4), upper(protoICMP), jump(chainErrors4))
 	b.add(of(v6), upper(protoICMP6), jump(chainErrors6))
+	b.add(of(v4), network(0, 1), isNot(0x45), jump(chainRouted4)) // it has options
+	b.routed(v6, of(v6), &expr.Exthdr{Type: routing6, Offset: 8, Len: v6.size, Op: expr.ExthdrOpIpv6})
+	b.chain = chainRouted4
+	for _, option := range sourceRoutes4 {
+		for i := range uint32(maxRoute4) {
+			b.routed(v4, nil, &expr.Exthdr{Type: option, Offset: 3 + i*v4.size, Len: v4.size, Op: exthdrIPv4})
+		}
+	}
 
 	b.chain = chainErrors4
 	for _, k := range errors4 {
@@ -238,7 +278,6 @@ func guardRules(t *nftables.Table) []*nftables.Rule {
 	// The tun of userland ESP is exempt from the block that stops what would be
 	// forwarded from the peer. Later fragments of a quote have nothing to tell them.
 	b.chain = chainForward
-	network := func(offset, size uint32) []expr.Any { return load(expr.PayloadBaseNetworkHeader, offset, size) }
 	for _, f := range families {
 		for _, port := range []uint32{0, 2} {
 			b.link(f, of(f), network(f.source, f.size), []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO}}, load(expr.PayloadBaseTransportHeader, port, 2))

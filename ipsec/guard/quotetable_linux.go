@@ -151,7 +151,7 @@ func guardChains(t *nftables.Table) []*nftables.Chain {
 		return &nftables.Chain{Name: name, Table: t, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: at, Policy: &policy}
 	}
 	var chains []*nftables.Chain
-	for _, name := range []string{chainErrors4, chainErrors6, chainQuoted4, chainQuoted6, chainFragment6, chainHost6, chainCarried} {
+	for _, name := range []string{chainErrors4, chainErrors6, chainQuoted4, chainQuoted6, chainFragment6, chainHost6, chainCarried, chainRouted4} {
 		chains = append(chains, &nftables.Chain{Name: name, Table: t})
 	}
 	// Behind all address translation: what counts is how it leaves.
