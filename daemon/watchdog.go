@@ -17,7 +17,7 @@ const stuckTime = time.Minute
 
 // changeLock is held while the configuration changes, and knows for how long.
 type changeLock struct {
-	lock  sync.Mutex   // held while the configuration changes
+	lock  sync.Mutex   // held while the configuration changes; outermost
 	since atomic.Int64 // 0: it is free
 }
 

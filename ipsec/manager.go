@@ -51,8 +51,7 @@ type Manager struct {
 	losses      flights[struct{}] // comparisons of what charon has with what it was given
 	relook      backoff           // of the next such comparison; its flight serialises
 
-	// Locks are taken in this order: editing, guarding or blocking, a peer's applying, its
-	// mu, mu.
+	// Lock order: Manager.editing, Manager.guarding, Manager.blocking, peer.applying, peer, Manager.
 	editing  sync.Mutex // serialises AddPeer, RemovePeer and the loading of peers
 	guarding sync.Mutex // serialises changes of the kernel's policies
 	blocking sync.Mutex // serialises changes of the kernel's blocks

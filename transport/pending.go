@@ -11,7 +11,7 @@ import (
 type pending struct {
 	limit int
 
-	mu      sync.Mutex // guards the fields below it
+	mu      sync.Mutex // guards the fields below it; innermost
 	n       int
 	perAddr map[netip.Addr]int
 }

@@ -37,8 +37,8 @@ type Device struct {
 	below   transport.Endpoints // listeners' sockets, and what is known about paths
 	slow    atomic.Pointer[SlowPolicy]
 
-	// Lock order: Device, QP; or window, SRQ, CQ or associations; PD. All others, the manager's
-	// above all, are innermost.
+	// Lock order: Device, QP, window, SRQ, CQ, associations, PD. All others, the manager's above
+	// all, are innermost.
 	mu     sync.Mutex // guards the fields below it
 	closed bool
 	qps    map[uint64]*QP // idle ones too

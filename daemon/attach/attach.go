@@ -70,6 +70,7 @@ type Attacher struct {
 	cfg Config
 	log *slog.Logger
 
+	// Lock order: Attacher.saving, Attacher, Attachment.
 	saving  sync.Mutex    // held while the state is written
 	toSave  atomic.Uint64 // calls of remember
 	saved   uint64        // those that what is written has; guarded by saving

@@ -69,7 +69,7 @@ type Consumers struct {
 	Pings     Turns
 	config    func() *config.Config
 
-	mu   sync.Mutex // guards the fields below it
+	mu   sync.Mutex // guards the fields below it; taken before a Consumer's
 	ulps map[string]*Consumer
 }
 

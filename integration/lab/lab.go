@@ -44,7 +44,7 @@ type Lab struct {
 	hosts  []*Host
 	bridge string // namespace of the switch
 
-	mu     sync.Mutex // guards the fields below it
+	mu     sync.Mutex // guards the fields below it; taken before a Host's
 	closed bool
 	kept   bool
 }

@@ -25,6 +25,7 @@ type Agent struct {
 	in     io.WriteCloser
 	stderr bytes.Buffer
 
+	// Lock order: Agent.command, Agent, stream.
 	command sync.Mutex  // held from a command to its answer
 	payload atomic.Bool // the answer is followed by bytes
 	answers chan answer

@@ -16,7 +16,7 @@ import (
 // Narrow remembers which peers' paths have dropped long packets. The zero value is ready
 // for use.
 type Narrow struct {
-	mu    sync.Mutex // guards the fields below it
+	mu    sync.Mutex // guards the fields below it; innermost
 	peers map[netip.Addr]narrowed
 }
 

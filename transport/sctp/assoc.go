@@ -40,13 +40,15 @@ type Assoc struct {
 	err  error         // why it ended; set before done is closed
 }
 
-func newAssoc(e *Endpoint, cfg *Config, local netip.Addr, remote netip.AddrPort, s settings) *Assoc {
+// lockedAssoc makes an association, and locks it.
+func lockedAssoc(e *Endpoint, cfg *Config, local netip.Addr, remote netip.AddrPort, s settings) *Assoc {
 	a := &Assoc{ep: e, cfg: cfg, local: local, remote: remote, up: make(chan struct{}), done: make(chan struct{})}
 	a.key = addrKey{remote, s.localPort, s.peerPort}
 	a.settled.L, a.room.L = &a.mu, &a.mu
 	a.t.init(s)
 	a.timer = time.AfterFunc(time.Hour, a.expire)
 	a.timer.Stop()
+	a.mu.Lock()
 	return a
 }
 

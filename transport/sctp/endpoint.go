@@ -31,7 +31,7 @@ type Endpoint struct {
 	stop     sync.Once
 	wg       sync.WaitGroup
 
-	mu     sync.RWMutex // guards the fields below it; taken after an Assoc's, unless that is new
+	mu     sync.RWMutex // guards the fields below it
 	over   bool         // no association begins any more
 	byTag  map[uint32]*Assoc
 	byAddr map[addrKey]*Assoc
@@ -292,8 +292,7 @@ func (e *Endpoint) lockNew(cfg *Config, local netip.Addr, remote netip.AddrPort,
 	if e.byTag[s.localTag] != nil {
 		return nil, errors.New("two associations have drawn the same tag: try again")
 	}
-	a := newAssoc(e, cfg, local, remote, s)
-	a.mu.Lock()
+	a := lockedAssoc(e, cfg, local, remote, s)
 	e.byTag[s.localTag] = a
 	e.byAddr[a.key] = a
 	return a, nil

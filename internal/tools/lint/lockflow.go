@@ -67,9 +67,13 @@ func (s state) equal(o state) bool {
 // stands for a place that is not reached.
 type flow struct {
 	c      *lockChecker
-	h      held // what the function holds anywhere
+	h      held            // what the function holds anywhere
+	unsure state           // what it may hold when it begins, or not
+	exits  []state         // what it holds where it ends
+	late   []*ast.CallExpr // what it calls then
 	silent int
-	leaves []*leave // what can be left, the innermost last
+	bases  map[*types.Var]string // of which value a mutex was last taken
+	leaves []*leave              // what can be left, the innermost last
 }
 
 // leave is a statement that break or continue leave.
@@ -78,6 +82,18 @@ type leave struct {
 	loop  bool
 	ends  []state // at each break
 	nexts []state // at each continue
+}
+
+// body follows a whole function.
+func (w *flow) body(b *ast.BlockStmt, s state) {
+	if end := w.list(b.List, &s); end != nil {
+		w.exits = append(w.exits, *end)
+	}
+	for _, call := range w.late {
+		for _, s := range w.exits {
+			w.effect(call, s)
+		}
+	}
 }
 
 func (w *flow) list(l []ast.Stmt, s *state) *state {
@@ -154,6 +170,7 @@ func (w *flow) stmt(n ast.Stmt, s *state, label string) *state {
 		for _, e := range n.Results {
 			w.expr(e, *s)
 		}
+		w.exits = append(w.exits, s.clone())
 		return nil
 	case *ast.ExprStmt:
 		w.expr(n.X, *s)
@@ -164,6 +181,7 @@ func (w *flow) stmt(n ast.Stmt, s *state, label string) *state {
 		}
 	case *ast.DeferStmt: // at some end of the function, of which nothing is known
 		w.call(n.Call, *s, true, false)
+		w.late = append(w.late, n.Call)
 	case *ast.GoStmt:
 		w.call(n.Call, *s, false, true)
 	case *ast.AssignStmt:
@@ -326,6 +344,13 @@ func (w *flow) call(n *ast.CallExpr, s state, late, alone bool) {
 	if late || alone {
 		return
 	}
+	w.noteOrder(n, f, s)
+	w.effect(n, s)
+}
+
+// effect applies to s what a call takes and gives back.
+func (w *flow) effect(n *ast.CallExpr, s state) {
+	c, f := w.c, w.c.callee(n)
 	if m := c.mutexOf(n, takers...); m != nil {
 		s.add(m, 1)
 	}
@@ -363,14 +388,14 @@ func (w *flow) literal(lit *ast.FuncLit, givenTo *types.Func, alone bool) {
 	switch {
 	case w.silent > 0:
 	case alone:
-		w.c.scope(lit.Body, held{})
+		w.c.scope(lit.Body, held{}, map[*types.Var]string{})
 	default:
 		in := w.h
-		in.mus = maps.Clone(w.h.mus)
+		in.inside, in.mus = true, maps.Clone(w.h.mus)
 		for _, m := range w.c.locks[givenTo] {
 			in.mus[m] = true
 		}
-		w.c.scope(lit.Body, in)
+		w.c.scope(lit.Body, in, maps.Clone(w.bases))
 	}
 }
 

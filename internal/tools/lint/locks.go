@@ -31,9 +31,11 @@ const (
 )
 
 // checkLocks finds fields that are touched and functions that are called without the mutex
-// that guards them, and mutexes of which nobody says what they guard. It follows the
-// statements of each function (lockflow.go); it does not see of which value of the type a
-// mutex is, and takes functions within a function to run while its locks are held.
+// that guards them, mutexes of which nobody says what they guard, and two that are taken in an
+// order that nobody has written down (lockorder.go). It follows the statements of each function
+// (lockflow.go), and knows what functions of the same package do that are called directly. It
+// does not see of which value of the type a mutex is, and takes functions within a function
+// to run while its locks are held.
 func checkLocks() ([]finding, error) {
 	pkgs, imp, err := listTyped("./...")
 	if err != nil {
@@ -107,19 +109,23 @@ type lockChecker struct {
 	info  types.Info
 	found []finding
 
-	guard map[*types.Var]*types.Var      // of a field
-	owned map[*types.TypeName]*types.Var // what guards all of a struct
-	locks map[*types.Func][]*types.Var   // what functions lock
-	takes map[*types.Func][]*types.Var   // what they hold when they return
-	gives map[*types.Func][]*types.Var   // what only their callers have locked, and they unlock
-	quiet map[string]map[int]bool        // lines that are exempt
+	guard  map[*types.Var]*types.Var      // of a field
+	owned  map[*types.TypeName]*types.Var // what guards all of a struct
+	locks  map[*types.Func][]*types.Var   // what functions lock
+	takes  map[*types.Func][]*types.Var   // what they hold when they return
+	gives  map[*types.Func][]*types.Var   // what only their callers have locked, and they unlock
+	taken  takings
+	orders map[order]token.Pos     // where one is taken while another is held
+	said   map[*types.Var]string   // the comments on fields
+	within map[*types.Var]string   // the name of the struct
+	quiet  map[string]map[int]bool // lines that are exempt
 }
 
 func locksOf(fset *token.FileSet, name string, files []*ast.File, imp types.Importer) ([]finding, error) {
 	c := &lockChecker{
 		fset:  fset,
 		info:  types.Info{Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}, Types: map[ast.Expr]types.TypeAndValue{}},
-		guard: map[*types.Var]*types.Var{}, owned: map[*types.TypeName]*types.Var{}, locks: map[*types.Func][]*types.Var{}, takes: map[*types.Func][]*types.Var{}, gives: map[*types.Func][]*types.Var{}, quiet: map[string]map[int]bool{},
+		guard: map[*types.Var]*types.Var{}, owned: map[*types.TypeName]*types.Var{}, locks: map[*types.Func][]*types.Var{}, takes: map[*types.Func][]*types.Var{}, gives: map[*types.Func][]*types.Var{}, said: map[*types.Var]string{}, within: map[*types.Var]string{}, orders: map[order]token.Pos{}, quiet: map[string]map[int]bool{},
 	}
 	conf := types.Config{Importer: imp}
 	pkg, err := conf.Check(name, fset, files, &c.info)
@@ -136,6 +142,9 @@ func locksOf(fset *token.FileSet, name string, files []*ast.File, imp types.Impo
 					if s, ok := spec.Type.(*ast.StructType); ok {
 						all := c.other(n.Doc, pkg)
 						c.layout(s, pkg, all)
+						for v := range c.info.Defs[spec.Name].Type().Underlying().(*types.Struct).Fields() {
+							c.within[v] = spec.Name.Name
+						}
 						c.owned[c.info.Defs[spec.Name].(*types.TypeName)] = all
 						return false
 					}
@@ -151,22 +160,23 @@ func locksOf(fset *token.FileSet, name string, files []*ast.File, imp types.Impo
 		for _, d := range f.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil {
 				all = append(all, fn)
-				c.noteTakes(fn)
 			}
 		}
 	}
-	for range 2 { // the second time with what the first has found
-		for _, fn := range all {
-			c.noteGives(fn)
-		}
-	}
+	c.noteTakes(all)
+	c.noteTakings(all)
 	for _, fn := range all {
 		h := held{free: isFree(fn), locked: needsLock(fn.Name.Name), mus: map[*types.Var]bool{}}
 		if mu := c.ownerHeldBy(c.info.Defs[fn.Name].(*types.Func)); mu != nil {
 			h.mus[mu] = true
 		}
-		c.scope(fn.Body, h)
+		bases := map[*types.Var]string{}
+		if m := c.onlyMutex(fn); m != nil && h.locked {
+			h.mus[m], bases[m] = true, receiver(fn)
+		}
+		c.scope(fn.Body, h, bases)
 	}
+	c.checkOrders(files)
 	return c.found, nil
 }
 
@@ -177,8 +187,7 @@ func isFree(fn *ast.FuncDecl) bool {
 }
 
 func (c *lockChecker) complain(pos token.Pos, format string, args ...any) {
-	p := c.fset.Position(pos)
-	if !c.quiet[p.Filename][p.Line] {
+	if p := c.fset.Position(pos); !c.isQuiet(pos) {
 		c.found = append(c.found, finding{p.Filename, p.Line, fmt.Sprintf(format, args...)})
 	}
 }
@@ -239,6 +248,7 @@ func (c *lockChecker) layout(s *ast.StructType, pkg *types.Package, all *types.V
 		}
 		for _, name := range names {
 			v := c.info.Defs[name].(*types.Var)
+			c.said[v] = said
 			switch {
 			case isMutex && said == "":
 				c.complain(name.Pos(), "%s: say what the mutex guards: \"%s\", or what it is held for", name.Name, guards)
@@ -338,61 +348,82 @@ func fieldsTo(s *types.Selection) (fields []*types.Var) {
 	return fields
 }
 
-// noteTakes finds functions that lock, and those that leave it to their callers to unlock.
-func (c *lockChecker) noteTakes(fn *ast.FuncDecl) {
-	var got []*types.Var
-	unlocks := map[*types.Var]bool{}
-	ast.Inspect(fn.Body, func(n ast.Node) bool {
-		if call, ok := n.(*ast.CallExpr); ok {
-			if m := c.mutexOf(call, takers...); m != nil {
-				got = append(got, m)
+// noteTakes finds functions that lock, those that leave it to their callers to unlock, and
+// those that unlock what their callers have locked.
+func (c *lockChecker) noteTakes(all []*ast.FuncDecl) {
+	frees := map[*types.Func]map[*types.Var]bool{}
+	for _, fn := range all {
+		f := c.info.Defs[fn.Name].(*types.Func)
+		frees[f] = map[*types.Var]bool{}
+		ast.Inspect(fn.Body, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				if m := c.mutexOf(call, takers...); m != nil {
+					c.locks[f] = append(c.locks[f], m)
+				}
+				if m := c.mutexOf(call, "Unlock", "RUnlock"); m != nil {
+					frees[f][m] = true
+				}
 			}
-			unlocks[c.mutexOf(call, "Unlock", "RUnlock")] = true
+			return true
+		})
+	}
+	for range 3 { // what functions do that do so by calling others
+		for _, fn := range all {
+			f := c.info.Defs[fn.Name].(*types.Func)
+			taken := slices.Clone(c.locks[f])
+			ast.Inspect(fn.Body, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok {
+					g := c.callee(call)
+					taken = append(taken, c.takes[g]...)
+					for _, m := range c.gives[g] {
+						frees[f][m] = frees[f][m] || isUnlock(fn.Name.Name) || slices.Contains(c.locks[f], m)
+					}
+				}
+				return true
+			})
+			c.takes[f], c.gives[f] = c.heldAtEnd(fn), nil
+			for m, does := range frees[f] {
+				if does && !slices.Contains(taken, m) {
+					c.gives[f] = append(c.gives[f], m)
+				}
+			}
 		}
-		return true
-	})
-	f := c.info.Defs[fn.Name].(*types.Func)
-	c.locks[f] = got
-	for _, m := range got {
-		if !unlocks[m] || strings.HasPrefix(fn.Name.Name, "lock") {
-			c.takes[f] = append(c.takes[f], m)
+	}
+	for _, fn := range all {
+		f, name := c.info.Defs[fn.Name].(*types.Func), fn.Name.Name
+		if m := c.gives[f]; len(m) > 0 && !isUnlock(name) && !isFree(fn) {
+			c.complain(fn.Name.Pos(), "%s unlocks %s, which it has not locked: be called ...%s", name, m[0].Name(), unlocks)
+		}
+		if m := c.takes[f]; len(m) > 0 && !isLock(name) && !isFree(fn) {
+			c.complain(fn.Name.Pos(), "%s returns with %s: be called lock...", name, m[0].Name())
 		}
 	}
 }
 
-// noteGives finds functions that unlock what their callers have locked.
-func (c *lockChecker) noteGives(fn *ast.FuncDecl) {
-	f := c.info.Defs[fn.Name].(*types.Func)
-	if c.gives[f] != nil {
-		return
+// heldAtEnd returns the mutexes that a function has taken and holds when it returns: on every
+// way, or on some if its name says so.
+func (c *lockChecker) heldAtEnd(fn *ast.FuncDecl) (held []*types.Var) {
+	if needsLock(fn.Name.Name) {
+		return nil
 	}
-	takes, gives, isNamed := c.locks[f], map[*types.Var]bool{}, isUnlock(fn.Name.Name)
-	ast.Inspect(fn.Body, func(n ast.Node) bool {
-		if call, ok := n.(*ast.CallExpr); ok {
-			if m := c.mutexOf(call, "Unlock", "RUnlock"); m != nil {
-				gives[m] = true
-			}
-			if g := c.callee(call); g != nil {
-				takes = slices.Concat(takes, c.takes[g])
-				for _, m := range c.gives[g] {
-					gives[m] = gives[m] || isNamed
-				}
-			}
-		}
-		return true
-	})
-	for m, does := range gives {
-		if does && !slices.Contains(takes, m) {
-			c.gives[f] = append(c.gives[f], m)
-			if !isNamed && !isFree(fn) {
-				c.complain(fn.Name.Pos(), "%s unlocks %s, which it has not locked: be called ...%s", fn.Name.Name, m.Name(), unlocks)
+	w := &flow{c: c, silent: 1, bases: map[*types.Var]string{}}
+	w.body(fn.Body, state{depth: map[*types.Var]int{}})
+	if len(w.exits) > 0 && !isLock(fn.Name.Name) {
+		w.exits = []state{join(w.exits...)}
+	}
+	for _, s := range w.exits {
+		for m, d := range s.depth {
+			if d > 0 && !slices.Contains(held, m) {
+				held = append(held, m)
 			}
 		}
 	}
+	return held
 }
 
 // held is what a function holds or need not hold.
 type held struct {
+	inside bool                // it stands in another, and may run later
 	free   bool                // it needs no lock
 	locked bool                // its name says that its caller holds what it needs
 	outer  map[*types.Var]bool // held when it begins
@@ -412,9 +443,8 @@ func (h held) anywhere() state {
 	return s
 }
 
-// scope looks at the body of a function. A function in it is thought to run while it does, and
-// under the locks of what it is given to, but for one that runs by itself.
-func (c *lockChecker) scope(body *ast.BlockStmt, outer held) {
+// gather returns what a function in outer may hold, and makes.
+func (c *lockChecker) gather(body *ast.BlockStmt, outer held) held {
 	h := outer
 	h.outer, h.mus, h.made = outer.mus, map[*types.Var]bool{}, map[*types.Var]bool{}
 	maps.Copy(h.mus, outer.mus)
@@ -442,9 +472,19 @@ func (c *lockChecker) scope(body *ast.BlockStmt, outer held) {
 		}
 		return true
 	})
-	w := &flow{c: c, h: h}
+	return h
+}
+
+// scope looks at the body of a function. A function in it is thought to run while it does, and
+// under the locks of what it is given to, but for one that runs by itself.
+func (c *lockChecker) scope(body *ast.BlockStmt, outer held, bases map[*types.Var]string) {
+	h := c.gather(body, outer)
 	s := c.begin(body, h)
-	w.list(body.List, &s)
+	w := &flow{c: c, h: h, bases: bases}
+	if outer.inside {
+		w.unsure = s.clone()
+	}
+	w.body(body, s)
 }
 
 func (c *lockChecker) makes(h held, e ast.Expr) {
@@ -473,9 +513,32 @@ func needsLock(name string) bool {
 	return strings.HasSuffix(name, locked) || isUnlock(name)
 }
 
+// isLock reports whether a function of this name may return with a lock.
+func isLock(name string) bool {
+	return strings.HasPrefix(strings.ToLower(strings.TrimPrefix(name, "Try")), "lock")
+}
+
 // isUnlock reports whether a function of this name gives the lock back.
 func isUnlock(name string) bool {
 	return strings.HasSuffix(name, unlocks) || strings.EqualFold(name, "unlock")
+}
+
+// onlyMutex returns the mutex of a method's receiver, if it has exactly one.
+func (c *lockChecker) onlyMutex(fn *ast.FuncDecl) (m *types.Var) {
+	recv := c.info.Defs[fn.Name].(*types.Func).Signature().Recv()
+	if recv == nil {
+		return nil
+	}
+	s := structOf(recv.Type())
+	for i := 0; s != nil && i < s.NumFields(); i++ {
+		if v := s.Field(i).Origin(); isSync(v.Type(), "Mutex", "RWMutex") {
+			if m != nil {
+				return nil
+			}
+			m = v
+		}
+	}
+	return m
 }
 
 // ownerHeldBy returns the mutex that the callers of a method hold because it guards the whole

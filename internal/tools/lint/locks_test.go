@@ -40,6 +40,7 @@ func (p *part) add() { p.n++ }
 func (t *T) lock()      { t.mu.Lock() }
 
 `
+	const two = "type T2 struct { mu sync.Mutex // guards the fields below it\n n int }"
 	fset := token.NewFileSet()
 	_, imp, err := listTyped("sync", "sync/atomic")
 	if err != nil {
@@ -66,7 +67,6 @@ func (t *T) lock()      { t.mu.Lock() }
 		{"// f counts.\n//\n// unlocked: nobody else has it yet.\nfunc (t *T) f() { t.n = 1 }", ""},
 		{"func (t *T) init() { t.n = 1 }", ""},
 		{"func (t *T) f() *int { return &t.n }", ""},
-		{"func (t *T) lockFree() { t.mu.Lock(); if t.free == 0 { t.mu.Unlock() } }\nfunc (t *T) f() { t.lockFree(); t.n = 1; t.mu.Unlock() }", ""},
 		{"func f() *T { t := &T{}; t.n = 1; t.addLocked(); return t }", ""},
 		{"func f() *outer { o := new(outer); o.t.n = 1; return o }", ""},
 		{"func f(t *T) int { var o outer; return o.t.n }", ""},
@@ -118,6 +118,30 @@ func (t *T) lock()      { t.mu.Lock() }
 		{"func (t *T) Unlock() { t.mu.Unlock() }\nfunc (t *T) f() { t.lock(); defer t.Unlock(); t.n = 1 }", ""},
 		{"func (t *T) Unlock() { t.mu.Unlock() }\nfunc (t *T) f() { t.Unlock() }", "t.Unlock is called without its lock"},
 		{"func (t *T) unlock() { t.mu.Unlock() }\nfunc (t *T) f() { t.lock(); t.unlock(); t.n = 1 }", "t.n is touched without mu"},
+
+		// What returns with a lock is named so.
+		{"func (t *T) f() { t.mu.Lock() }", "f returns with mu"},
+		{"func (t *T) f() { t.mu.Lock(); defer t.mu.Unlock(); t.n = 1 }", ""},
+		{"func (t *T) f() { t.lock(); t.endAndUnlock() }", ""},
+		{"func (t *T) lockIf() bool { t.mu.Lock(); if t.n > 0 { return true }; t.mu.Unlock(); return false }\nfunc (t *T) f() { if t.lockIf() { t.n = 1; t.mu.Unlock() } }", ""},
+		{"func (t *T) lockBoth(u *T2) { u.mu.Lock(); u.mu.Unlock(); t.mu.Lock() }\nfunc (t *T) f(u *T2) { t.lockBoth(u); u.n = 1; t.mu.Unlock() }\n" + two, "u.n is touched without mu"},
+
+		// The order of two.
+		{"func (t *T) f() { t.mu.Lock(); t.g(); t.mu.Unlock() }\nfunc (t *T) g() { t.mu.Lock(); t.mu.Unlock() }", "t.g takes mu, which is held"},
+		{"func (t *T) f() { t.mu.Lock(); t.g(); t.mu.Unlock() }\nfunc (t *T) g() { t.h() }\nfunc (t *T) h() { t.mu.Lock(); t.mu.Unlock() }", "t.g takes mu, which is held"},
+		{"func (t *T) f(o *T) { t.mu.Lock(); o.g(); t.mu.Unlock() }\nfunc (t *T) g() { t.mu.Lock(); t.mu.Unlock() }", ""},
+		{"func (t *T) f() { t.mu.Lock(); t.mu.Unlock(); t.g() }\nfunc (t *T) g() { t.mu.Lock(); t.mu.Unlock() }", ""},
+		{"func (t *T) fLocked() { t.g() }\nfunc (t *T) g() { t.mu.Lock(); t.mu.Unlock() }", "t.g takes mu, which is held"},
+		{"func (t *T) f() { t.mu.Lock(); go t.g(); t.mu.Unlock() }\nfunc (t *T) g() { t.mu.Lock(); t.mu.Unlock() }", ""},
+		{"func (t *T) f(u *T2) { t.mu.Lock(); u.mu.Lock(); u.mu.Unlock(); t.mu.Unlock() }\n" + two, "T2.mu is taken while T.mu is held: no comment says in which order"},
+		{"func (t *T) f(u *T2) { t.mu.Lock(); u.g(); t.mu.Unlock() }\nfunc (u *T2) g() { u.mu.Lock(); u.mu.Unlock() }\n" + two, "T2.mu is taken while T.mu is held: no comment says in which order"},
+		{"func (t *T) f(u *T2) { t.mu.Lock(); u.mu.Lock(); u.mu.Unlock(); t.mu.Unlock() }\n// Lock order: T, T2.\n" + two, ""},
+		{"func (t *T) f(u *T2) { t.mu.Lock(); u.mu.Lock(); u.mu.Unlock(); t.mu.Unlock() }\n// Lock order: T2.mu, T.mu.\n" + two, "T2.mu is taken while T.mu is held: comments say otherwise"},
+		{"// Lock order: T, T9.\n" + two, "there is no mutex T9"},
+		{"func (t *T) f(u *T3) { t.mu.Lock(); u.mu.Lock(); u.mu.Unlock(); t.mu.Unlock() }\ntype T3 struct { mu sync.Mutex // guards the fields below it; innermost\n n int }", ""},
+		{"func (t *T) f(u *T3) { u.mu.Lock(); t.mu.Lock(); t.mu.Unlock(); u.mu.Unlock() }\ntype T3 struct { mu sync.Mutex // guards the fields below it; innermost\n n int }", "T.mu is taken while T3.mu is held: comments say otherwise"},
+		{"func f() *T2 { u := &T2{}; u.mu.Lock(); return u }\n" + two, "f returns with mu"},
+		{"func (t *T) f() { t.mu.Lock(); u := lockedNew(); u.mu.Unlock(); t.mu.Unlock() }\nfunc lockedNew() *T2 { u := &T2{}; u.mu.Lock(); return u }\n" + two, ""},
 	} {
 		f, err := parser.ParseFile(fset, "p/p.go", head+x.src+"\n", parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {

@@ -105,7 +105,7 @@ type Charon struct {
 	ln net.Listener
 	wg sync.WaitGroup
 
-	mu       sync.Mutex // guards the fields below it
+	mu       sync.Mutex // guards the fields below it; taken before a client's
 	conns    map[*client]bool
 	commands []string
 	loaded   map[string]map[string]bool // what it was given: conns, shared, keys, authorities
