@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -13,14 +12,8 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/attach"
 	"github.com/ironwarp/ironwarp/daemon/carrier"
-	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/probe"
-	"github.com/ironwarp/ironwarp/ipsec"
-	"github.com/ironwarp/ironwarp/ipsec/charon"
-	"github.com/ironwarp/ironwarp/ipsec/negotiation"
-	"github.com/ironwarp/ironwarp/transport"
-	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -71,46 +64,6 @@ func (d *Daemon) probePeer(ctx context.Context, who local.Caller, name, over str
 		return nil, 0, who.Discreet(name, known)
 	}
 	return nil, 0, who.Discreet(name, p.Unreachable(err))
-}
-
-// Unreachable says why a peer was not reached.
-func (p *peer) Unreachable(err error) *api.Error {
-	cause := *apiError(err)
-	var flow *transport.FlowError
-	if errors.As(err, &flow) {
-		cause.Message, cause.Fix = plain(flow.Err), flow.Hint
-	}
-	if errors.Is(err, ksctp.ErrUnavailable) {
-		cause.Message, cause.Fix = listen.NoKernelSCTP, listen.GetKernelSCTP
-	}
-	var neg *negotiation.Error
-	var de *charon.Error
-	var admit *ipsec.AdmitError
-	switch {
-	case errors.As(err, &neg), errors.As(err, &de), errors.As(err, &admit), errors.Is(err, ipsec.ErrNotConnected):
-		cause = *p.ikeProblem(err)
-	}
-	e := &api.Error{Code: cause.Code, Message: fmt.Sprintf("cannot reach peer %s at %s: %s", p.cfg.Name, p.cfg.AddrPort(), cause.Message), Fix: cause.Fix, Reason: cause.Reason}
-	if e.Code == api.CodeInternal {
-		e.Code = api.CodeUnavailable
-	}
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		e.Fix += "; if it does, both hosts need the same transport for each other, or auto on both: see `ironwarp peer show`"
-	}
-	if e.Fix == "" {
-		e.Fix = "is the daemon running there, and does `ironwarp peer ls` there show this host?"
-	}
-	return e
-}
-
-// plain is a system call's error without the layers around it, which repeat
-// addresses that the reader has seen.
-func plain(err error) string {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno.Error()
-	}
-	return err.Error()
 }
 
 // maxPing is how long a ULP's ping may take, so that others have their turn.

@@ -76,7 +76,7 @@ type Attacher struct {
 	saved   uint64        // those that what is written has; guarded by saving
 	unsaved atomic.Bool   // the state could not be written
 
-	mu       sync.Mutex // guards the fields below it
+	mu       sync.Mutex // guards the fields below it; taken before an attachment's and a consumer's
 	disks    map[Disk]*Attachment
 	aside    map[Disk]aside // disks that wait for their peer, or their ULP
 	sessions map[sessionKey]*session
