@@ -110,7 +110,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 		opt.removeGuard = guard.Remove
 	}
 	opt.retry, opt.stuck, opt.offer = cmp.Or(opt.retry, retryEvery), cmp.Or(opt.stuck, stuckTime), cmp.Or(opt.offer, export.OfferTime)
-	d := &Daemon{opt: opt, started: time.Now(), log: slog.New(slog.DiscardHandler), ulps: map[string]*verbs.ULP{}, peers: newPeers()}
+	d := &Daemon{opt: opt, started: time.Now(), log: slog.New(slog.DiscardHandler), ulps: map[string]*verbs.ULP{}, refused: refusals{rejecting: make(chan struct{}, maxRejecting)}, peers: newPeers()}
 	d.cfg.Store(cfg)
 	if opt.Log != nil {
 		d.log = opt.Log(cfg.Log)

@@ -90,7 +90,9 @@ func (d *Daemon) refuse(cr *verbs.ConnRequest, private []byte, why error) {
 
 // turnAway is refuse without any blame.
 func (d *Daemon) turnAway(cr *verbs.ConnRequest, private []byte) {
-	if !d.refused.enter() {
+	select {
+	case d.refused.rejecting <- struct{}{}:
+	default:
 		ctx, cancel := context.WithCancel(d.ctx)
 		cancel()
 		// With a context that is over this only closes the connection.
@@ -98,7 +100,7 @@ func (d *Daemon) turnAway(cr *verbs.ConnRequest, private []byte) {
 		return
 	}
 	d.run(func(ctx context.Context) {
-		defer d.refused.leave()
+		defer func() { <-d.refused.rejecting }()
 		ctx, cancel := context.WithTimeout(ctx, rejectTime)
 		defer cancel()
 		// The peer may be gone; there is nobody else to tell.
@@ -153,11 +155,12 @@ func (d *Daemon) awaits(next *config.Config) (all []listen.Awaited) {
 
 // refusals counts connections that were turned away.
 type refusals struct {
-	mu        sync.Mutex // guards the fields below it
-	n         uint64
-	last      string
-	fix       string // what to do about the last, if it is known
-	rejecting int
+	rejecting chan struct{} // a token for each peer that is being told
+
+	mu   sync.Mutex // guards the fields below it
+	n    uint64
+	last string
+	fix  string // what to do about the last, if it is known
 }
 
 // maxRejecting bounds the goroutines that tell peers that they are refused.
@@ -180,22 +183,6 @@ func (r *refusals) add(log *slog.Logger, peer string, f transport.Flow, err erro
 		attrs = append(attrs, "advice", fix)
 	}
 	log.Warn("connection refused", attrs...)
-}
-
-func (r *refusals) enter() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.rejecting >= maxRejecting {
-		return false
-	}
-	r.rejecting++
-	return true
-}
-
-func (r *refusals) leave() {
-	r.mu.Lock()
-	r.rejecting--
-	r.mu.Unlock()
 }
 
 func (r *refusals) count() (n uint64, last, fix string) {

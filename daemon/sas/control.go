@@ -65,11 +65,10 @@ func (k *Control) Manager(ctx context.Context, c config.IPsec) (*ipsec.Manager, 
 	if err != nil {
 		return nil, err
 	}
-	timer := time.NewTimer(firstTry)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, firstTry)
+	defer cancel()
 	select {
 	case <-m.Tried():
-	case <-timer.C:
 	case <-ctx.Done():
 	}
 	return m, nil
