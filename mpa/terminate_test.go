@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/ddp/enhanced"
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
@@ -26,24 +27,6 @@ func (u *upper) Completions(bool)                {}
 func (u *upper) BatchEnd()                       {}
 func (u *upper) Slow(rdmap.SlowPath) error       { return nil }
 func (u *upper) Ended(err error)                 { u.ended <- err }
-
-// pair returns the two ends of a TCP connection on loopback.
-func pair(t *testing.T) (a, b net.Conn) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	if a, err = net.Dial("tcp", ln.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	if b, err = ln.Accept(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { a.Close(); b.Close() })
-	return a, b
-}
 
 // terminate reads what the peer sends to its end and requires that it is one
 // FPDU with a Terminate of the LLP that quotes no header.
@@ -96,7 +79,7 @@ func TestFaultsOfTheLLPGoOutInATerminate(t *testing.T) {
 				name = f.name + " later"
 			}
 			t.Run(name, func(t *testing.T) {
-				a, b := pair(t)
+				a, b := iwarptest.TCPPair(t)
 				up := &upper{ended: make(chan error, 1)}
 				started := make(chan error, 1)
 				go func() {
@@ -150,7 +133,7 @@ func TestFaultsOfNegotiationGoOutInATerminate(t *testing.T) {
 		{"RTR", mpa.Config{IRD: 1, PeerToPeer: enhanced.RTRSend}, enhanced.Data{PeerToPeer: true, RTR: enhanced.RTRRead, IRD: 1, ORD: 1}, mpa.CodeRTR},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := pair(t)
+			a, b := iwarptest.TCPPair(t)
 			refused := make(chan error, 1)
 			go func() {
 				c, err := mpa.Client(context.Background(), a, &tt.cfg)
@@ -187,7 +170,7 @@ func TestFaultsOfNegotiationGoOutInATerminate(t *testing.T) {
 // message of a responder, which may not send it: the stream ends rather than
 // wait for ever (RFC 5044 section 7.1.2 rule 4).
 func TestInitiatorThatWaitsForTheResponder(t *testing.T) {
-	a, b := pair(t)
+	a, b := iwarptest.TCPPair(t)
 	started := make(chan *mpa.Conn, 1)
 	go func() {
 		defer close(started)

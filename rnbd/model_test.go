@@ -142,7 +142,7 @@ func TestDiskMatchesModelWhileThePathIsCut(t *testing.T) {
 // association is aborted again and again.
 func TestDiskMatchesModelOverSCTP(t *testing.T) {
 	local := netip.MustParseAddrPort("127.0.0.1:7471")
-	server := iwarptest.SCTPInUDP(t, local.Addr())
+	server := iwarptest.SCTPInUDP(t)
 	relay, err := sctptest.NewRelay(netip.AddrPortFrom(local.Addr(), server.UDPPort), sctptest.Faults{Loss: 0.002, Reorder: 0.01, Duplicate: 0.01}, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -110,7 +110,7 @@ func TestPingsComeBackWhole(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			tc := loopback
 			if c.sctp {
-				tc = iwarptest.SCTPInUDP(t, netip.MustParseAddrPort(c.addr).Addr())
+				tc = iwarptest.SCTPInUDP(t)
 			}
 			var sent, seen []string
 			addr, out := serveOneOn(t, tc, Config{Each: func(b []byte) { seen = append(seen, string(b)) }}, verbs.Setup{NoCRC: c.setup.NoCRC}, c.addr)

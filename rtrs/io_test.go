@@ -16,7 +16,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	for name, tc := range map[string]*transport.Config{"TCP": loopback(), "SCTP in UDP": iwarptest.SCTPInUDP(t, sctpLocal.Addr())} {
+	for name, tc := range map[string]*transport.Config{"TCP": loopback(), "SCTP in UDP": iwarptest.SCTPInUDP(t)} {
 		addr := netip.AddrPortFrom(sctpLocal.Addr(), 0)
 		if tc.Kind != transport.TCP {
 			addr = sctpLocal

@@ -21,7 +21,7 @@ import (
 // before it.
 func sctpRelay(t testing.TB, f sctptest.Faults) (server, client *transport.Config, r *sctptest.Relay) {
 	t.Helper()
-	server = iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	server = iwarptest.SCTPInUDP(t)
 	r, err := sctptest.NewRelay(netip.AddrPortFrom(sctpLocal.Addr(), server.UDPPort), f, 1)
 	if err != nil {
 		t.Fatal(err)

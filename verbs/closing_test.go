@@ -91,7 +91,7 @@ func TestCloseOutlivesAnOutage(t *testing.T) {
 			if carrier == "TCP" {
 				server, client = tcp, tcp
 			} else {
-				server = iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+				server = iwarptest.SCTPInUDP(t)
 				client, _ = relayTo(t, server, sctptest.Faults{Drop: func(bool, []byte) bool { return o.left() > 0 }})
 			}
 			a, b := newEnd(t, Config{}), newEnd(t, Config{})
@@ -137,7 +137,7 @@ func TestCloseOutlivesAnOutage(t *testing.T) {
 func TestWhatAClosedDeviceHadSentIsDelivered(t *testing.T) {
 	t.Parallel()
 	o := &outage{}
-	server := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	server := iwarptest.SCTPInUDP(t)
 	client, _ := relayTo(t, server, sctptest.Faults{Drop: func(fromClient bool, _ []byte) bool { return fromClient && o.left() > 0 }})
 	a, b := newEnd(t, Config{}), newEnd(t, Config{})
 	b.tc = server

@@ -243,7 +243,7 @@ func TestDepthsReachTheConsumers(t *testing.T) {
 
 		ln.Close()
 		if a.tc.Kind != transport.TCP { // the association keeps the port for a moment
-			a.tc = iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+			a.tc = iwarptest.SCTPInUDP(t)
 			b.tc = a.tc
 		}
 		ln = listen(t, b, ListenConfig{})

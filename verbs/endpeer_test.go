@@ -41,7 +41,7 @@ func TestAssociationDoesNotEscapeTheEndOfItsPeer(t *testing.T) {
 	for _, outgoing := range []bool{false, true} {
 		t.Run(fmt.Sprint("outgoing: ", outgoing), func(t *testing.T) {
 			a, b := newEnd(t, Config{}), newEnd(t, Config{})
-			plain := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+			plain := iwarptest.SCTPInUDP(t)
 			a.tc, b.tc = plain, plain
 			e := b
 			if outgoing {

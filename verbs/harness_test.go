@@ -48,7 +48,7 @@ var carriers = []struct {
 	config func(t testing.TB) *transport.Config
 }{
 	{"TCP", func(testing.TB) *transport.Config { return tcp }},
-	{"SCTP in UDP", func(t testing.TB) *transport.Config { return iwarptest.SCTPInUDP(t, sctpLocal.Addr()) }},
+	{"SCTP in UDP", iwarptest.SCTPInUDP},
 }
 
 // overEachCarrier runs f with two ends that may listen and dial, on each carrier.
@@ -178,7 +178,7 @@ func tcpPair(client, server Setup) func(t testing.TB, a, b *end) {
 // sctpPair is over SCTP in UDP, an association for each pair.
 func sctpPair(t testing.TB, a, b *end) {
 	t.Helper()
-	tc := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	tc := iwarptest.SCTPInUDP(t)
 	connect(t, a, b, DialConfig{Transport: tc}, sctpLocal, ListenConfig{Transport: tc})
 }
 

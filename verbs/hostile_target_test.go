@@ -71,19 +71,7 @@ func tcpLLP(t *testing.T, cfg mpa.Config) (*rawLLP, ddp.LLP) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, s := iwarptest.TCPPair(t)
 	var l *mpa.Conn
 	served := make(chan error, 1)
 	go func() {
@@ -122,7 +110,7 @@ func newRaw(t *testing.T, l ddp.LLP) *rawLLP {
 // sctpLLP joins a rawPeer to an LLP by a session on an SCTP association in UDP.
 func sctpLLP(t *testing.T) (rawPeer, ddp.LLP) {
 	t.Helper()
-	x := rawAssociation(t, iwarptest.SCTPInUDP(t, sctpLocal.Addr()))
+	x := rawAssociation(t, iwarptest.SCTPInUDP(t))
 	c, s := x.session(t)
 	return newRaw(t, c), s
 }

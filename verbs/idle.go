@@ -36,12 +36,6 @@ type reaper struct {
 	policy IdlePolicy // guarded by Device.mu
 }
 
-// idleness is the reaper's record of a stream, guarded by Device.mu.
-type idleness struct {
-	moved uint64    // bytes, when it last was not idle
-	since time.Time // when that was
-}
-
 // SetIdlePolicy changes which idle streams are ended under pressure. The zero
 // policy ends none.
 func (d *Device) SetIdlePolicy(p IdlePolicy) {
@@ -125,18 +119,13 @@ func (d *Device) idle(now time.Time, policy IdlePolicy) []*QP {
 			continue
 		}
 		streams[qp.Peer()]++
-		s, i := qp.Stats(), &qp.idleness
-		if moved := s.SendBytes + s.RecvBytes; i.since.IsZero() && moved <= policy.Bytes {
-			i.since = qp.since
-		} else if i.since.IsZero() || moved-i.moved > policy.Bytes {
-			i.moved, i.since = moved, now
-		}
-		if now.Sub(i.since) >= policy.After && !(qp.pd.trust.KeepIdle && qp.pd.ulp.privileged) {
+		qp.busy.record(qp, policy.Bytes, now)
+		if now.Sub(qp.busy.at) >= policy.After && !(qp.pd.trust.KeepIdle && qp.pd.ulp.privileged) {
 			all = append(all, qp)
 		}
 	}
 	slices.SortFunc(all, func(a, b *QP) int {
-		return cmp.Or(streams[b.Peer()]-streams[a.Peer()], a.idleness.since.Compare(b.idleness.since))
+		return cmp.Or(streams[b.Peer()]-streams[a.Peer()], a.busy.at.Compare(b.busy.at))
 	})
 	return all
 }

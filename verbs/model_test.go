@@ -24,7 +24,7 @@ func TestModelOverMPA(t *testing.T) { rapid.Check(t, modelOverMPA) }
 // TestModelOverSCTP is the model over SCTP in UDP, through a network that reorders,
 // duplicates and loses a little.
 func TestModelOverSCTP(t *testing.T) {
-	server := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	server := iwarptest.SCTPInUDP(t)
 	client, _ := relayTo(t, server, sctptest.Faults{Reorder: 0.1, Duplicate: 0.05, Loss: 0.0005})
 	rapid.Check(t, func(t *rapid.T) {
 		mtu := rapid.SampledFrom([]int{640, 1500}).Draw(t, "MTU")

@@ -50,9 +50,9 @@ type QP struct {
 	held  atomic.Int32 // receives of the SRQ, see RecvHeld
 	bound boundList    // memory windows
 
-	idleness idleness
-	kept     [2]kept // in SendCQ and, if it is another one, in RecvCQ
-	activity activity
+	activity progress // of any data
+	busy     progress // of more than the reaper lets an idle stream move
+	kept     [2]kept  // in SendCQ and, if it is another one, in RecvCQ
 	slow     slowPath
 
 	overflow  atomic.Bool // a completion was lost

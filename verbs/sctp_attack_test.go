@@ -65,7 +65,7 @@ func newAttacker(t testing.TB, backlog int) *attacker {
 func newAttackerWith(t testing.TB, backlog, mtu int) *attacker {
 	t.Helper()
 	x := &attacker{t: t, heard: make(chan assoc.Message, 1<<14)}
-	server := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	server := iwarptest.SCTPInUDP(t)
 	x.tc, _ = relayTo(t, server, sctptest.Faults{Drop: func(fromClient bool, p []byte) bool {
 		if f := x.alter.Load(); f != nil && fromClient {
 			(*f)(p)

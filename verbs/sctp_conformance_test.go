@@ -34,20 +34,20 @@ func relayed(t testing.TB, server *transport.Config, f sctptest.Faults) *transpo
 // and with shared receive queues its core.
 func TestConformanceOverSCTP(t *testing.T) {
 	t.Run("whole", func(t *testing.T) {
-		cfg := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+		cfg := iwarptest.SCTPInUDP(t)
 		conformance.Run(t, conformance.OverCarrier(t, sctpLocal, cfg, cfg), conformance.Without(conformance.Cases(), conformance.SharedReceives))
 	})
 	t.Run("IPv6", func(t *testing.T) {
 		at := netip.AddrPortFrom(netip.IPv6Loopback(), sctpLocal.Port())
-		cfg := iwarptest.SCTPInUDP(t, at.Addr())
+		cfg := iwarptest.SCTPInUDP(t)
 		conformance.Run(t, conformance.OverCarrier(t, at, cfg, cfg), conformance.Core())
 	})
 	t.Run("shared receive queues", func(t *testing.T) {
-		cfg := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+		cfg := iwarptest.SCTPInUDP(t)
 		conformance.Run(t, conformance.OverCarrier(t, sctpLocal, cfg, cfg, conformance.WithSRQ), conformance.Core())
 	})
 	t.Run("handlers", func(t *testing.T) {
-		cfg := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+		cfg := iwarptest.SCTPInUDP(t)
 		conformance.Run(t, conformance.OverCarrier(t, sctpLocal, cfg, cfg, conformance.WithHandler), conformance.Without(conformance.Core(), conformance.Arming))
 	})
 }
@@ -64,7 +64,7 @@ func TestConformanceOverSCTPInABadNetwork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of the time is spent waiting for retransmissions
-			cfg := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+			cfg := iwarptest.SCTPInUDP(t)
 			conformance.Run(t, conformance.OverCarrier(t, sctpLocal, relayed(t, cfg, f), cfg), conformance.Core())
 		})
 	}

@@ -16,7 +16,7 @@ import (
 // delivery, until it has come (RFC 5041 section 5.4). The race detector does not
 // like that one stream reads what another is placing; that is what the test looks at.
 func TestPlacementDoesNotWaitForALostChunk(t *testing.T) {
-	server := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	server := iwarptest.SCTPInUDP(t)
 	server.MTU = 1500 // many segments, each in a packet of its own
 	marker := []byte("this chunk is lost until further notice")
 	var passing atomic.Bool

@@ -29,7 +29,7 @@ func (s *stuck) Completions(*CQ, []WC) {
 // more waits than the association's receive window has.
 func TestStalledStreamOfAHundred(t *testing.T) {
 	a, b := newEnd(t, Config{}), newEnd(t, Config{})
-	a.tc = iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	a.tc = iwarptest.SCTPInUDP(t)
 	b.tc = a.tc
 	b.tc.RecvBuffer = 1 << 20
 	ln := listen(t, b, ListenConfig{})
@@ -96,7 +96,7 @@ func TestStalledStreamOfAHundred(t *testing.T) {
 // packets leave than one needs with an Ethernet's.
 func TestSegmentsGrowWithThePath(t *testing.T) {
 	packets := func(mtu int) int {
-		server := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+		server := iwarptest.SCTPInUDP(t)
 		server.MTU = mtu
 		var n, most atomic.Int32
 		tc, _ := relayTo(t, server, sctptest.Faults{Drop: func(fromClient bool, p []byte) bool {

@@ -87,7 +87,7 @@ func (c *counter) wantHeld(t testing.TB) {
 func sctpEnds(t testing.TB, cfgB Config) (a, b *end, ln *Listener, accepted <-chan *QP) {
 	t.Helper()
 	a, b = newEnd(t, Config{}), newEnd(t, cfgB)
-	a.tc = iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	a.tc = iwarptest.SCTPInUDP(t)
 	b.tc = a.tc
 	ln = listen(t, b, ListenConfig{})
 	return a, b, ln, acceptAll(t, b, ln)
@@ -304,7 +304,7 @@ func TestEndOfTheAssociationEndsItsStreams(t *testing.T) {
 // A peer that has come back without a word is found out by the next stream, which
 // gets a new association.
 func TestNextStreamFindsAPeerThatHasRestarted(t *testing.T) {
-	server := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	server := iwarptest.SCTPInUDP(t)
 	tc, relay := relayTo(t, server, sctptest.Faults{})
 	a, b := newEnd(t, Config{}), newEnd(t, Config{})
 	b.tc = server
@@ -350,7 +350,7 @@ func TestMoreStreamsThanAnAssociationHas(t *testing.T) {
 // Many streams at once, more than a peer lets wait: all come up.
 func TestManyStreamsAtOnce(t *testing.T) {
 	a, b := newEnd(t, Config{}), newEnd(t, Config{})
-	a.tc = iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	a.tc = iwarptest.SCTPInUDP(t)
 	b.tc = a.tc
 	acceptAll(t, b, listen(t, b, ListenConfig{Backlog: maxInitiates}))
 	var wg sync.WaitGroup
@@ -368,7 +368,7 @@ func TestManyStreamsAtOnce(t *testing.T) {
 // answered by a Terminate, and those that wait can still be accepted.
 func TestBacklogOfSessions(t *testing.T) {
 	a, b := newEnd(t, Config{}), newEnd(t, Config{})
-	a.tc = iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	a.tc = iwarptest.SCTPInUDP(t)
 	b.tc = a.tc
 	ln := listen(t, b, ListenConfig{Backlog: 2})
 	dialled := make(chan error, 3)
@@ -404,7 +404,7 @@ func TestDiallerTakesNoSessions(t *testing.T) {
 // is not.
 func TestIdleAssociationsEnd(t *testing.T) {
 	a, b := newEnd(t, Config{}), newEnd(t, Config{})
-	a.tc = iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	a.tc = iwarptest.SCTPInUDP(t)
 	b.tc = a.tc
 	b.dev.assocs.idle = 200 * time.Millisecond
 	acceptAll(t, b, listen(t, b, ListenConfig{}))
@@ -435,7 +435,7 @@ func TestEndingSessionsKeepNoAssociation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := newEnd(t, Config{}), newEnd(t, Config{})
-			b.tc = iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+			b.tc = iwarptest.SCTPInUDP(t)
 			tc, relay := relayTo(t, b.tc, sctptest.Faults{})
 			b.dev.assocs.idle = 200 * time.Millisecond
 			ln := listen(t, b, ListenConfig{})
@@ -569,7 +569,7 @@ func TestPlainPeers(t *testing.T) {
 
 	// A listener that ends every Enhanced Initiate, as one must that does not know
 	// it, and that has one association.
-	tc := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	tc := iwarptest.SCTPInUDP(t)
 	ln, err := transport.ListenSCTP(testContext(t), sctpLocal, tc, muxOf)
 	if err != nil {
 		t.Fatal(err)
@@ -618,7 +618,7 @@ func TestPlainPeers(t *testing.T) {
 // RFC 6581 section 7).
 func TestPrivateDataOverSCTP(t *testing.T) {
 	a, b := newEnd(t, Config{}), newEnd(t, Config{})
-	a.tc = iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	a.tc = iwarptest.SCTPInUDP(t)
 	b.tc = a.tc
 	ln := listen(t, b, ListenConfig{})
 	long := make([]byte, 508)

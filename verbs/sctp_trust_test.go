@@ -13,7 +13,7 @@ func TestAssociationsByTrustModel(t *testing.T) {
 	for _, m := range TrustModels() {
 		t.Run(m.String(), func(t *testing.T) {
 			a, b := newEnd(t, Config{}), newEnd(t, Config{})
-			a.tc = iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+			a.tc = iwarptest.SCTPInUDP(t)
 			b.tc = a.tc
 			accepted := acceptAll(t, b, listen(t, b, ListenConfig{}))
 			for range streams {

@@ -27,10 +27,22 @@ type StreamInfo struct {
 	Slow SlowCounts
 }
 
-// activity is what was last seen of a stream, guarded by Device.mu.
-type activity struct {
-	moved uint64
-	at    time.Time
+// progress is when a stream last moved data, guarded by Device.mu.
+type progress struct {
+	moved uint64    // bytes in all, at that time
+	at    time.Time // the stream's start before it has
+}
+
+// record takes what qp has moved by now. It is progress if it is more than least bytes
+// beyond what was there last.
+func (p *progress) record(qp *QP, least uint64, now time.Time) {
+	s := qp.Stats()
+	switch moved := s.SendBytes + s.RecvBytes; {
+	case moved-p.moved > least:
+		p.moved, p.at = moved, now
+	case p.at.IsZero():
+		p.at = qp.since
+	}
 }
 
 // Streams lists the live streams, the oldest first.
@@ -62,13 +74,7 @@ func (d *Device) lookAt(now time.Time) {
 		if qp.stream.Load() == nil {
 			continue
 		}
-		s, a := qp.Stats(), &qp.activity
-		switch moved := s.SendBytes + s.RecvBytes; {
-		case moved != a.moved:
-			a.moved, a.at = moved, now
-		case a.at.IsZero():
-			a.at = qp.since
-		}
+		qp.activity.record(qp, 0, now)
 	}
 }
 

@@ -33,7 +33,7 @@ func overEachCarrier(t *testing.T, f func(t *testing.T, h *host)) {
 	t.Run("TCP", func(t *testing.T) { f(t, newHost(t)) })
 	t.Run("SCTP in UDP", func(t *testing.T) {
 		local := netip.MustParseAddrPort("127.0.0.1:7471")
-		f(t, newHostOn(t, iwarptest.SCTPInUDP(t, local.Addr()), local))
+		f(t, newHostOn(t, iwarptest.SCTPInUDP(t), local))
 	})
 }
 

@@ -53,7 +53,7 @@ func TestAttacksOverSCTP(t *testing.T) {
 // of its own.
 func rerouteOverSCTP(t *testing.T) func(t *testing.T, attacker ddp.LLP) ddp.LLP {
 	t.Helper()
-	to := iwarptest.SCTPInUDP(t, home)
+	to := iwarptest.SCTPInUDP(t)
 	relay := must(sctptest.NewRelay(netip.AddrPortFrom(home, to.UDPPort), sctptest.Faults{Reorder: 0.2}, 1))(t)
 	t.Cleanup(func() { relay.Close() })
 	mux := func(dialled bool) transport.NewReceiver {

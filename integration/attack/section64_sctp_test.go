@@ -21,7 +21,7 @@ import (
 // sctpByAddress is byAddress for SCTP in UDP, from home and from others of this host.
 func sctpByAddress(t *testing.T) (to *transport.Config, from func(netip.Addr) *transport.Config) {
 	t.Helper()
-	port := iwarptest.SCTPInUDP(t, home).UDPPort
+	port := iwarptest.FreeUDPPort(t)
 	from = func(a netip.Addr) *transport.Config {
 		tc := byAddress(transport.SCTPUDP, a)
 		tc.UDPPort = port

@@ -98,15 +98,7 @@ func (a *attackers) BatchEnd() {}
 func (a *attackers) open() *stream {
 	s := a.s
 	how := s.byte()
-	var private []byte
-	switch how & 3 {
-	case 0:
-		private = pingRequest(s)
-	case 1, 2:
-		private = sessionRequest(s)
-	case 3:
-		private = s.bytes(int(s.byte()))
-	}
+	private := serviceRequest(s, how)
 	l := &sctpLine{a: a, heard: make(chan assoc.Message, 1<<10)}
 	a.mu.Lock()
 	for i := range a.lines {

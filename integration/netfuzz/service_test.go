@@ -15,12 +15,16 @@ var (
 	le = binary.LittleEndian
 )
 
-// The private data of requests for streams.
-
-func pingRequest(s *script) []byte { return raw.PingRequest(s.byte()&1 != 0) }
-
-func sessionRequest(s *script) []byte {
-	how := s.byte()
+// serviceRequest is the private data of a request for a stream; bits 0 and 1 of how are
+// the service.
+func serviceRequest(s *script, how byte) []byte {
+	switch how & 3 {
+	case 0:
+		return raw.PingRequest(s.byte()&1 != 0)
+	case 3:
+		return s.bytes(int(s.byte()))
+	}
+	how = s.byte()
 	r := rtrs.ConReq{Version: rtrs.Version, CIDNum: 1, Incarnation: 1, First: how&1 == 0}
 	r.Path[0], r.Session[0] = how>>1&3, how>>3&3
 	if how >= 0xe0 {

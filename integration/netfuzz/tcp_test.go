@@ -53,16 +53,7 @@ func openTCP(v *target, s *script) *stream {
 // the service, the rest is how it starts up.
 func startup(s *script) []byte {
 	how := s.byte()
-	var private []byte
-	switch how & 3 {
-	case 0:
-		private = pingRequest(s)
-	case 1, 2:
-		private = sessionRequest(s)
-	case 3:
-		private = s.bytes(int(s.byte()))
-	}
-	private = s.alter(private)
+	private := s.alter(serviceRequest(s, how))
 	fr := mpa.Frame{CRC: how&4 == 0, Markers: how&8 != 0, Revision: 2, PrivateData: private}
 	if how&16 != 0 {
 		fr.Revision = 1

@@ -14,6 +14,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/ironwarp/ironwarp/iwarptest"
 )
 
 // tape records what the two ends of a connection write, in an order in which no answer
@@ -56,21 +58,7 @@ func (c *taped) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite() }
 // connection returns the two ends of a recorded TCP connection on loopback.
 func connection(t testing.TB) (*tape, [2]net.Conn) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := ln.Accept()
-	if err != nil {
-		c.Close()
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close(); s.Close() })
+	c, s := iwarptest.TCPPair(t)
 	tp := &tape{}
 	return tp, [2]net.Conn{&taped{c, tp, client}, &taped{s, tp, server}}
 }
