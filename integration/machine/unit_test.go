@@ -148,7 +148,7 @@ func TestLinkOutlivesStrongSwansUnit(t *testing.T) {
 		}
 	}
 	out := alpha.Must(t, "ironwarp peer show beta; journalctl --no-pager -u ironwarp -o cat")
-	for _, want := range []string{"had lost what it was given", "systemctl reload strongswan"} {
+	for _, want := range []string{"had lost its configuration", "systemctl reload strongswan"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("nobody says %q:\n%s", want, out)
 		}
