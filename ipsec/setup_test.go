@@ -1,6 +1,7 @@
 package ipsec
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,25 +103,37 @@ func TestListOlderThanADeleteDisownsNothing(t *testing.T) {
 		defer q.mu.Unlock()
 		return q.endings.deletes > 0
 	}
-	b.f.Set(func() {
-		b.f.Answer = func(cmd string, _ tree) ([]string, tree) {
-			if cmd == "list-sas" && !heard() { // its answer has the child already
-				b.f.says(p, "received DELETE for ESP CHILD_SA with SPI "+spiOut(saOf(p, "beta-in")))
-				eventually(t, "the line is heard", heard)
-			}
-			return nil, nil
-		}
-	})
 	disowned := func() int {
-		if err := q.refresh(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		return len(q.laneNamed("beta-in").disowned)
 	}
+	var asked atomic.Bool
+	older, younger := make(chan (<-chan struct{}), 1), make(chan struct{})
+	b.f.Set(func() {
+		b.f.Answer = func(cmd string, req tree) ([]string, tree) {
+			switch {
+			case cmd != "list-sas" || req.Str("ike") == "":
+			case asked.Swap(true):
+				<-younger
+			default: // the answer has the child already
+				b.f.says(p, "received DELETE for ESP CHILD_SA with SPI "+spiOut(saOf(p, "beta-in")))
+				eventually(t, "the line is heard", heard)
+				q.mu.Lock()
+				older <- q.changed
+				q.mu.Unlock()
+			}
+			return nil, nil
+		}
+	})
+	q.beginRefresh()
+	<-<-older
 	if n := disowned(); n != 0 {
 		t.Errorf("%d children are disowned by a list that is older than their delete", n)
+	}
+	close(younger)
+	if err := q.refresh(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	if n := disowned(); n != 1 {
 		t.Errorf("%d children are disowned by one that is younger", n)
