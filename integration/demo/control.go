@@ -8,9 +8,9 @@ import (
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
-// control shows that the check of the wire can fail: with the guard overridden and
-// without SAs the same I/O does cross it in clear, and a separate capture counts that.
-// Afterwards everything is restored.
+// control shows that the check of the wire can fail: with the guard overridden
+// and without SAs the same I/O does cross it in clear, and a capture of its own
+// counts that. Afterwards all is as before.
 func (s *scene) control(ctx context.Context) (err error) {
 	s.out.step("control")
 	capture, err := s.alpha.Capture(ctx, lab.CaptureOptions{Unjudged: "the control"})
@@ -52,8 +52,8 @@ func (s *scene) control(ctx context.Context) (err error) {
 	return nil
 }
 
-// readUntilClear reads docs until the capture has clear packets with its content. It is
-// no error here if there are none within the limit: the claim is about that.
+// readUntilClear reads docs until the capture has clear packets with its content. That there are
+// none within the limit is no error here: it is what the claim is about.
 func (s *scene) readUntilClear(ctx context.Context, capture *lab.Capture) error {
 	ctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()

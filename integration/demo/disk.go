@@ -47,8 +47,8 @@ func makeDisk(ctx context.Context, dir string, size sizes, canary lab.Canary) (*
 	return d, err
 }
 
-// makeTree writes files of many sizes, 128 in a directory, the same in every run except
-// for the canary, which fills names and contents.
+// makeTree writes files of many sizes, 128 in a directory, the same in every run
+// but for the canary, of which names and contents are full.
 func makeTree(ctx context.Context, root string, files int, total int64, canary lab.Canary) error {
 	rng := rand.New(rand.NewPCG(5040, 5041))
 	source := &document{noise: rand.NewChaCha8([32]byte{}), canary: canary}
@@ -79,7 +79,7 @@ func makeTree(ctx context.Context, root string, files int, total int64, canary l
 }
 
 // document is an endless text: 32 random bytes, so that no two places are equal,
-// followed by the canary, again and again.
+// and the canary after them, again and again.
 type document struct {
 	noise  *rand.ChaCha8
 	canary lab.Canary

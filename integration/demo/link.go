@@ -44,7 +44,7 @@ func (s *scene) link(ctx context.Context) error {
 	return s.judgeCarrier(ctx)
 }
 
-// judgeCarrier checks what carries the streams.
+// judgeCarrier looks what carries the streams.
 func (s *scene) judgeCarrier(ctx context.Context) error {
 	streams, err := s.alpha.Streams(ctx, "beta")
 	if err != nil {
@@ -96,8 +96,8 @@ func errorText(err error, otherwise string) string {
 	return strings.ReplaceAll(err.Error(), "\n", " ")
 }
 
-// nbdcopy copies docs to a file and shows its progress. nbdcopy's own progress moves in
-// steps of 128 MiB, so the daemon is asked how much has been read.
+// nbdcopy copies docs to a file and shows how far it is. nbdcopy's own progress
+// moves in steps of 128 MiB, so the daemon is asked how much has been read.
 func (s *scene) nbdcopy(ctx context.Context, file string, start time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 	defer cancel()

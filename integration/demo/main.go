@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// options are the user's choices.
+// options are the choices of who runs it.
 type options struct {
 	profile   string // of IPsec; "" is the program's default
 	transport string // as in a peer's file
@@ -87,7 +87,7 @@ func run(ctx context.Context, binary string, opt options, remove string) error {
 	return s.play(ctx)
 }
 
-// sizes are the amounts of everything in a run.
+// sizes says how much of everything a run makes.
 type sizes struct {
 	files     int   // in the tree that becomes the disk docs
 	tree      int64 // bytes of all files

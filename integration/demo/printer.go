@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// printer prints the run: one line per step, a bar while a step takes long, and the
-// table of claims.
+// printer writes the story: one line per step, a bar while a step takes long,
+// and the table of claims.
 type printer struct {
 	w        *os.File
 	terminal bool
@@ -36,7 +36,7 @@ func (p *printer) step(name string) {
 	}
 }
 
-// progress shows the current step's progress on a terminal.
+// progress shows how far the current step is, on a terminal.
 func (p *printer) progress(fraction float64, text string) {
 	const width = 30
 	if !p.terminal {

@@ -53,7 +53,7 @@ func (s *scene) wireNames() string {
 	return strings.Join(names, ", ")
 }
 
-// scene is one run: the hosts, and the claims about them.
+// scene is one run: the hosts, and what has been claimed about them.
 type scene struct {
 	options
 	binary string
@@ -70,7 +70,7 @@ type scene struct {
 	claims      []claim
 }
 
-// claim is a statement that the run has shown to be true or false.
+// claim is a sentence that the run has shown to be true or false.
 type claim struct {
 	ok     bool
 	text   string
@@ -175,7 +175,7 @@ func (s *scene) setUp(ctx context.Context) (err error) {
 	return nil
 }
 
-// leftover means that not everything could be removed.
+// leftover says that not everything could be cleared away.
 type leftover struct{ err error }
 
 func (l *leftover) Error() string { return "clear away: " + l.err.Error() }
@@ -192,7 +192,7 @@ func (s *scene) close() error {
 	return errors.Join(append(errs, s.lab.Close())...)
 }
 
-// withLogs adds the ends of the daemons' logs to a failure.
+// withLogs adds to a failure what the daemons last said.
 func (s *scene) withLogs(err error) error {
 	for _, n := range []*node.Node{s.alpha, s.beta} {
 		err = fmt.Errorf("%w\n--- the end of %s's daemon log:\n%s", err, n.Name(), n.LogTail(2000))
@@ -200,7 +200,7 @@ func (s *scene) withLogs(err error) error {
 	return err
 }
 
-// guardStopped is how many clear packets the guards have stopped from leaving.
+// guardStopped is how many clear packets the guards have kept from leaving.
 func (s *scene) guardStopped() (n uint64, err error) {
 	for _, h := range s.lab.Hosts() {
 		stats, err := guard.XfrmStats(h.NetNS())
@@ -213,7 +213,7 @@ func (s *scene) guardStopped() (n uint64, err error) {
 }
 
 func (s *scene) judgeWire(c lab.Counts, stopped uint64) {
-	// Whatever the transport, none of the others may be there in clear either.
+	// Whatever the transport is, none of the others has a place in clear either.
 	clear, unknown := clearOn(c, anyWire), c.Unknown()
 	s.claim(clear == 0 && c.Dropped == 0, fmt.Sprintf("no clear packet of %s on the wire", s.wireNames()),
 		"%d clear, %d missed; the guard stopped %d", clear, c.Dropped, stopped)
@@ -225,8 +225,8 @@ func (s *scene) judgeWire(c lab.Counts, stopped uint64) {
 	s.claim(c.ESP > 0 && int64(c.Bytes) > carried, "the data did cross that wire", "%s captured, %s copied and written at the least", mib(int64(c.Bytes)), mib(carried))
 }
 
-// lookAround writes a script per host that runs a command in it, and prints what to
-// try.
+// lookAround writes a script per host that runs a command in it, and says what
+// to try.
 func (s *scene) lookAround() error {
 	s.out.line("")
 	s.out.line("The hosts stay up. To look around:")

@@ -11,8 +11,8 @@ import (
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
-// storm lets fio write and verify the scratch disk while child SAs are deleted from
-// both ends and strongSwan is killed, and shows that the stream survives.
+// storm lets fio write and verify the scratch disk while child SAs are deleted
+// from both ends and strongSwan is killed, and shows that the stream stays.
 func (s *scene) storm(ctx context.Context) error {
 	s.out.step("storm")
 	before, err := s.alpha.Streams(ctx, "beta")
@@ -102,8 +102,8 @@ func (s *scene) deleteSAs(ctx context.Context, n *node.Node, peer string) (int, 
 	if err := n.Query(ctx, &old, "sa", "ls"); err != nil {
 		return 0, err
 	}
-	// An emulated machine may be too slow for the command's time limit. What counts is
-	// that there are others afterwards.
+	// An emulated machine may be too slow for the order's time limit. What counts is
+	// that others are there afterwards.
 	_, ordered := n.Ironwarp(ctx, nil, "sa", "delete", peer)
 	if err := s.awaitSA(ctx, n, old); err != nil {
 		return 0, errors.Join(ordered, err)
@@ -149,7 +149,7 @@ func (s *scene) awaitSA(ctx context.Context, n *node.Node, old []api.SA) error {
 // flowed is how much has to move to count as flowing, in bytes.
 const flowed = 512 << 10
 
-// awaitFlow waits until scratch's I/O makes progress.
+// awaitFlow waits until scratch's I/O has moved on.
 func (s *scene) awaitFlow(ctx context.Context) error {
 	moved := func() (uint64, error) {
 		io, err := s.alpha.DiskIO(ctx, "scratch")

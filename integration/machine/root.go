@@ -16,15 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packages are in every machine in addition to Debian's minimal ones: what
-// docs/operations.md asks for with userland ESP, and what a host has anyway.
+// packages are in every machine beside Debian's least: what docs/operations.md
+// asks for with userland ESP, and what a host has anyway.
 var packages = []string{"systemd-sysv", "dbus", "iproute2", "kmod", "procps", "charon-systemd", "strongswan-swanctl",
 	"libcharon-extra-plugins", "libstrongswan-extra-plugins", "libstrongswan-standard-plugins", "netbase", "util-linux"}
 
 const suite = "bookworm"
 
-// ErrNoPackages means that Debian's packages could not be downloaded, and nothing else
-// is wrong.
+// ErrNoPackages says that Debian's packages could not be had: nothing is wrong but
+// the way to the mirror.
 var ErrNoPackages = errors.New("the packages of Debian can't be fetched")
 
 // Root is the file system of machines, for a test: it skips where there can be none.
@@ -81,7 +81,8 @@ func makeRoot(ctx context.Context, cache string, packages []string, finish strin
 	return dir, os.Rename(half, dir)
 }
 
-// mirror is where this machine gets its own packages from, "" if unknown.
+// mirror is where this machine has its own packages from, "" if that cannot be
+// told.
 func mirror() string {
 	files, _ := filepath.Glob("/etc/apt/sources.list.d/*.sources")
 	for _, f := range files {

@@ -29,7 +29,7 @@ func readme(t *testing.T) []block {
 	return blocks(string(b))
 }
 
-// TestReadmeSaysWhereEachCommandIsToBeRun checks what the tests with machines rely on.
+// TestReadmeSaysWhereEachCommandIsToBeRun is what the machines rely on.
 func TestReadmeSaysWhereEachCommandIsToBeRun(t *testing.T) {
 	all := readme(t)
 	if demo := of(all, "See it work"); len(demo) == 0 || !slices.Contains(demo[0].commands, "make demo") {
@@ -70,12 +70,12 @@ func TestBlocksAreReadWithTheirHeadings(t *testing.T) {
 	}
 }
 
-// bare are a machine's packages on top of a minimal Debian. The last line is what a
-// kernel without ESP needs (docs/operations.md).
+// bare are the packages of a machine beside Debian's least. The last line is what
+// a kernel without ESP takes (docs/operations.md).
 var bare = []string{"ca-certificates", "git", "make", "systemd-sysv", "dbus", "iproute2", "kmod", "procps", "openssh-server", "openssh-client",
 	"libcharon-extra-plugins", "libstrongswan-extra-plugins"}
 
-// finish adds Go and this machine's access to Debian's mirror to a file system.
+// finish gives a file system Go and this machine's ways to Debian's mirror.
 const finish = `r=$1
 mkdir -p "$r/usr/local/go" "$r/root/.config/go" "$r/root/.ssh"
 cp -a "$(go env GOROOT)/." "$r/usr/local/go/"
@@ -88,7 +88,7 @@ cp /etc/resolv.conf "$r/etc/resolv.conf"
 for v in GOPROXY GOSUMDB GONOSUMDB; do echo "$v=$(go env $v)"; done >"$r/root/.config/go/env"
 ` + trust
 
-// trust makes hosts accept each other's root.
+// trust makes hosts that let each other's root in.
 const trust = `ssh-keygen -q -t ed25519 -N '' -f "$r/root/.ssh/id_ed25519" 2>/dev/null || chroot "$r" ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519
 cp "$r/root/.ssh/id_ed25519.pub" "$r/root/.ssh/authorized_keys"
 printf 'Host *\n\tStrictHostKeyChecking no\n\tLogLevel ERROR\n' >"$r/root/.ssh/config"
@@ -118,10 +118,10 @@ func machines(t *testing.T) []*machine.Machine {
 }
 
 // rootVar names the file system of the machines in the virtual machine of
-// TestMountedDisk. It has all packages and cannot fetch more.
+// TestMountedDisk. It has all packages, and no way to more.
 const rootVar = "IRONWARP_MACHINE_ROOT"
 
-// follow runs commands as if typed into a shell.
+// follow runs commands as somebody types them into a shell.
 func follow(t *testing.T, m *machine.Machine, commands []string) string {
 	t.Helper()
 	run := m.Run
@@ -145,8 +145,8 @@ func follow(t *testing.T, m *machine.Machine, commands []string) string {
 	return out
 }
 
-// unreachable matches what apt-get and go print without a network. A mirror that lacks
-// a package gives another message, and fails the test.
+// unreachable is what apt-get and go say of a network that is not there. What is
+// there and lacks a package is said otherwise, and a failure.
 var unreachable = regexp.MustCompile(`Temporary failure resolving|Could not connect to|Connection timed out|dial tcp`)
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
@@ -166,7 +166,7 @@ func TestDemo(t *testing.T) {
 // `make test`: strongSwan, tcpdump, nbdinfo, nbdcopy, qemu-img, fio.
 const fastPart = "./ipsec ./nbd ./integration/lab ./integration/demo"
 
-// missing matches the reason of a skip when its package is not on the list.
+// missing is what a skip says when its package is not on the list.
 var missing = regexp.MustCompile(`(?m)^.*(apt install|apt-get install|executable file not found).*$`)
 
 func TestTest(t *testing.T) {
@@ -215,7 +215,7 @@ func TestTwoHosts(t *testing.T) {
 			}
 			follow(t, at[name], commands)
 			if i == 0 && esp.ProbeKernel() != nil {
-				t.Log("this machine's kernel has no ESP: strongSwan is set up to do it, as docs/operations.md says")
+				t.Log("this machine's kernel has no ESP: strongSwan is told to do it, as docs/operations.md says")
 				at[name].Must(t, "ironwarp doctor --strongswan-conf >/etc/strongswan.d/ironwarp.conf || test -s /etc/strongswan.d/ironwarp.conf; systemctl restart strongswan ironwarp")
 			}
 		}
@@ -226,7 +226,7 @@ func TestTwoHosts(t *testing.T) {
 	}
 }
 
-// hasNBD reports whether the machines' kernel, which is this one's, has nbd.
+// hasNBD tells whether the machines' kernel, which is this one's, has nbd.
 func hasNBD() bool {
 	return exec.Command("modprobe", "nbd").Run() == nil
 }

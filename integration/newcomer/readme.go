@@ -44,7 +44,7 @@ func of(all []block, section string) []block {
 	return slices.DeleteFunc(slices.Clone(all), func(b block) bool { return b.section != section })
 }
 
-// hosts names the hosts on which a block is to be run, by its heading.
+// hosts names those on which a block is to be run, by its heading.
 func (b block) hosts() ([]string, error) {
 	words := strings.FieldsFunc(strings.ToLower(b.heading), func(r rune) bool { return r < 'a' || r > 'z' })
 	var on []string
@@ -63,8 +63,8 @@ func (b block) hosts() ([]string, error) {
 	return on, nil
 }
 
-// online reports whether commands fetch something from the Internet, which the hosts'
-// own network does not reach.
+// online tells whether commands fetch something from the Internet. The hosts' own
+// network has no way there.
 func online(commands []string) bool {
 	return slices.ContainsFunc(commands, func(c string) bool {
 		return strings.Contains(c, "apt-get ") || strings.Contains(c, "git clone ") || strings.Contains(c, "make ")
