@@ -519,3 +519,25 @@ func TestPathsComeAndGo(t *testing.T) {
 	cl.Paths()[0].Reconnect()
 	allUp(t, cl)
 }
+
+// A peer that leaves one session behind after the other, without a word, has no more of
+// them than it may have sessions.
+func TestSessionsThatAreLeftBehindAreBounded(t *testing.T) {
+	j := newJournal()
+	srv := startServer(t, ServerConfig{NewSession: j.session, MaxSessionsPerPeer: 2, Linger: time.Minute})
+	for i := range 6 {
+		r := road{startProxy(t, srv.addr), newFlows()}
+		cfg := clientConfig(newHost(t), r.addr(), fmt.Sprint("left ", i))
+		cfg.Paths = []PathConfig{r.config("p")}
+		connect(t, cfg)
+		r.setDown(true)
+		r.cut()
+		eventually(t, "its path is gone", func() bool {
+			paths, _ := srv.Rooms()
+			return len(paths) == 0
+		})
+		if n := len(srv.Sessions()); n > 2 {
+			t.Fatalf("%d sessions of a peer that may have 2", n)
+		}
+	}
+}

@@ -97,7 +97,9 @@ func (s *Server) find(ctx context.Context, p *serverPath, name string) (*session
 		sess, other := s.sessions[key], s.names[nk]
 		var err error
 		if sess == nil && other == nil {
-			sess, err = s.beginLocked(key, p, name)
+			if other = s.surplusLocked(key.peer); other == nil {
+				sess, err = s.beginLocked(key, p, name)
+			}
 		}
 		s.mu.Unlock()
 		switch {
@@ -110,6 +112,37 @@ func (s *Server) find(ctx context.Context, p *serverPath, name string) (*session
 			return nil, fmt.Errorf("%w: %w", err, syscall.EBUSY)
 		}
 	}
+}
+
+// surplusLocked returns the session of a peer that has waited longest for its client, where
+// the peer has as many sessions as it may: those that wait have no path by which they would
+// be counted, and a peer that leaves one behind after the other would have no bound.
+func (s *Server) surplusLocked(peer transport.Identity) (oldest *session) {
+	n := 0
+	var since time.Time
+	for key, sess := range s.sessions {
+		if key.peer != peer {
+			continue
+		}
+		n++
+		if d := sess.waitsSince(); !d.IsZero() && (oldest == nil || d.Before(since)) {
+			oldest, since = sess, d
+		}
+	}
+	if n < s.cfg.MaxSessionsPerPeer {
+		return nil
+	}
+	return oldest
+}
+
+// waitsSince is when the session lost its last path, zero while it has one or had none.
+func (s *session) waitsSince() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(*s.open.Load()) > 0 {
+		return time.Time{}
+	}
+	return s.alone
 }
 
 func (s *Server) beginLocked(key sessionKey, p *serverPath, name string) (*session, error) {
