@@ -7,13 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
 // TestSourceRouteIsNoWayAroundTheGuard has a local program send to the link by a source
 // route: the packet has the address of another host on the way, and the kernel looks for
-// policies and routes by that one. The control takes the guard's table away: then the
-// same datagrams are on the wire, with the canary in them.
+// policies and routes by that one, except for the policies of IPv6, which it looks for by
+// the last address. The control takes the guard's table away, and where the guard is made
+// of those policies them, too: then the same datagrams are on the wire, with the canary in
+// them.
 func TestSourceRouteIsNoWayAroundTheGuard(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
@@ -64,6 +67,9 @@ func TestSourceRouteIsNoWayAroundTheGuard(t *testing.T) {
 			}
 			p.alpha.stop()
 			dropGuardTable(t, p.alpha.Host)
+			if f.v6 && p.lab.DataPlane() == esp.Kernel {
+				sh(t, p.alpha.Host, "ip xfrm policy flush")
+			}
 			wire = captureWith(t, p.alpha, lab.CaptureOptions{Unjudged: "the control"})
 			send(udpPort)
 			if k := counted(t, wire); p.clear(k) != len(routes) || k.Leaked() == "" {
