@@ -33,7 +33,7 @@ func Install(g Spec) error {
 func Remove(g Spec) error { return removeBy(g, LinkSocket.end) }
 
 func removeBy(g Spec, end func(LinkSocket) error) error {
-	if err := endSocketsBy(g, end); err != nil {
+	if err := endSocketsBy(g, endWait, end); err != nil {
 		return err
 	}
 	return errors.Join(TakeDown(g), RemoveChildren(g))

@@ -242,15 +242,17 @@ func associationState(number string) string {
 // EndSockets ends all sockets of a link while its guard is in place, so that no
 // reset of theirs leaves in clear either, and returns when none is left. The error
 // is a *HeldError if there are some after endWait.
-func EndSockets(g Spec) error { return endSocketsBy(g, LinkSocket.end) }
+func EndSockets(g Spec) error { return endSocketsBy(g, endWait, LinkSocket.end) }
 
-func endSocketsBy(g Spec, end func(LinkSocket) error) error {
+// endSocketsBy tries each socket at least once, however slow the machine is.
+func endSocketsBy(g Spec, wait time.Duration, end func(LinkSocket) error) error {
 	if err := g.validate(); err != nil {
 		return err
 	}
 	return inNS(g.NetNS, func(k *kernel) error {
 		var why error
-		for until := time.Now().Add(endWait); ; {
+		until := time.Now().Add(wait)
+		for tried := false; ; tried = true {
 			left, err := k.sockets(g)
 			if err != nil {
 				return fmt.Errorf("the guard of %v stays, since it is not known what the kernel has to send by it: %w", g, err)
@@ -258,7 +260,7 @@ func endSocketsBy(g Spec, end func(LinkSocket) error) error {
 			if len(left) == 0 {
 				return nil
 			}
-			if time.Now().After(until) {
+			if tried && time.Now().After(until) {
 				return &HeldError{g, left, why}
 			}
 			why = nil

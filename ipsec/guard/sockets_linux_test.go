@@ -69,6 +69,14 @@ func TestGuardStaysWhileSocketsCannotBeEnded(t *testing.T) {
 	})
 }
 
+// TestSocketsAreEndedHoweverSlowTheMachine has no time left when the sockets were listed
+// for the first time.
+func TestSocketsAreEndedHoweverSlowTheMachine(t *testing.T) {
+	nsdotest.Connected(t, "127.0.0.1:7471", func(_, _ *net.TCPConn) error {
+		return endSocketsBy(Spec{Remote: netip.MustParseAddr("127.0.0.1"), Port: 7471}, 0, LinkSocket.end)
+	})
+}
+
 // TestAssociationsOfTheKernelAreRead reads /proc/net/sctp/assocs as Linux 6.1
 // writes it.
 func TestAssociationsOfTheKernelAreRead(t *testing.T) {
