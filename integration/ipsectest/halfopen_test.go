@@ -25,7 +25,7 @@ func TestStreamWhoseSAIsLostWhileItConnects(t *testing.T) {
 		first int // length of the first packet of a dial in AES-GCM
 	}{{"TCP", transport.TCP, 116}, {"SCTP in UDP", transport.SCTPUDP, 124}} {
 		t.Run(k.name, func(t *testing.T) {
-			p := newPairOf(t, k.kind, lab.Config{})
+			p := newPairOf(t, k.kind, lab.Config{Charon: "retransmit_tries = 9"}) // so that a slow machine's does not give up
 			p.addPeers(t)
 			requests := p.listen(t)
 			link := linkOf(k.kind)

@@ -132,6 +132,7 @@ func TestMultihomedAssociationFailsOverWithinESP(t *testing.T) {
 	// The SA of one path is lost, too, and those of both.
 	for _, peers := range [][]string{{"beta"}, {"beta.path2"}, {"beta", "beta.path2"}} {
 		for _, name := range peers {
+			childOf(t, p.alpha, name+"-out-sctp") // the association may move by the other path
 			deleteChild(t, p.alpha, name)
 		}
 		k.moves(t, 50)
