@@ -26,20 +26,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const testTimeout = 2 * time.Minute
+const testTimeout = iwarptest.Patience
 
-func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
-	t.Cleanup(cancel)
-	return ctx
-}
+func testContext(t testing.TB) context.Context { return iwarptest.Context(t) }
 
-func testLogger() *slog.Logger {
-	if os.Getenv("RNBD_TEST_LOG") == "" {
-		return slog.New(slog.DiscardHandler)
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, nil))
-}
+func testLogger() *slog.Logger { return iwarptest.Logger("RNBD_TEST_LOG") }
 
 func loopback() *transport.Config { return &transport.Config{Protector: transport.LoopbackOnly()} }
 

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -47,11 +46,7 @@ func newULP(t *testing.T) (*verbs.Device, *verbs.ULP) {
 
 var loopback = &transport.Config{Protector: transport.LoopbackOnly()}
 
-func testContext(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
+func testContext(t testing.TB) context.Context { return iwarptest.Context(t) }
 
 type served struct {
 	n   int

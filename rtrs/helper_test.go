@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"log/slog"
 	"net/netip"
-	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -20,21 +19,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// testTimeout is how long anything here may take before it counts as hung.
-const testTimeout = 2 * time.Minute
+const testTimeout = iwarptest.Patience
 
-func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
-	t.Cleanup(cancel)
-	return ctx
-}
+func testContext(t testing.TB) context.Context { return iwarptest.Context(t) }
 
-func testLogger(t testing.TB) *slog.Logger {
-	if os.Getenv("RTRS_TEST_LOG") == "" {
-		return slog.New(slog.DiscardHandler)
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, nil))
-}
+func testLogger(t testing.TB) *slog.Logger { return iwarptest.Logger("RTRS_TEST_LOG") }
 
 func loopback() *transport.Config { return &transport.Config{Protector: transport.LoopbackOnly()} }
 

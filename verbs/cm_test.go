@@ -18,11 +18,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
+func testContext(t testing.TB) context.Context { return iwarptest.Context(t) }
 
 func listen(t testing.TB, e *end, cfg ListenConfig) *Listener {
 	t.Helper()
