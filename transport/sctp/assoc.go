@@ -107,10 +107,12 @@ func (a *Assoc) flushLocked() {
 		}
 		to := a.remote
 		s.from = a.local
+		a.t.tx.lent = true
 		a.mu.Unlock()
 		err := a.ep.sock.send(to, s)
 		s.batch.reset()
 		a.mu.Lock()
+		a.t.tx.sent()
 		if s.refused > 0 {
 			a.t.refused(a.ep.now(), s.refused)
 			a.again = true
@@ -429,7 +431,7 @@ func (a *Assoc) Outstanding(stream uint16) int {
 	defer a.mu.Unlock()
 	n := 0
 	for q, tsn := &a.t.tx, a.t.tx.acked+1; tsn != q.next; tsn++ {
-		if dataChunk(q.at(tsn).data).stream() == stream {
+		if dataChunk(q.at(tsn).data()).stream() == stream {
 			n++
 		}
 	}

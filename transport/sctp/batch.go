@@ -1,11 +1,13 @@
 package sctp
 
-// batch collects consecutive packets to one peer. Chunks are copied into it: gathering
-// more pieces per packet would cost the kernel more than that.
+// batch collects consecutive packets to one peer: those that it builds itself, and those
+// that lie ready in a send queue's memory, which must stay as it is until the batch is reset.
 type batch struct {
-	buf  []byte
-	ends []int // where each packet ends
-	at   int   // where the current one begins
+	buf     []byte   // the packets built here
+	packets [][]byte // all of them
+	bytes   int      // in packets
+	at      int      // where in buf the current packet begins
+	ready   []byte   // the current packet, if it lies elsewhere
 
 	kinds   []packetKind // of each packet
 	kind    packetKind   // of the current one
@@ -22,12 +24,12 @@ const (
 )
 
 func newBatch() *batch {
-	return &batch{buf: make([]byte, 0, batchBytes), ends: make([]int, 0, batchPackets), kinds: make([]packetKind, 0, batchPackets)}
+	return &batch{buf: make([]byte, 0, batchBytes), packets: make([][]byte, 0, batchPackets), kinds: make([]packetKind, 0, batchPackets)}
 }
 
 // full reports whether there is no room for a packet of size bytes.
 func (b *batch) full(size int) bool {
-	return len(b.buf) > 0 && len(b.buf)+size > batchBytes || len(b.ends) >= batchPackets
+	return b.bytes > 0 && b.bytes+size > batchBytes || len(b.packets) >= batchPackets
 }
 
 // begin begins a packet.
@@ -37,32 +39,40 @@ func (b *batch) begin(src, dst uint16, tag uint32) {
 }
 
 // len returns the length of the current packet in bytes.
-func (b *batch) len() int { return len(b.buf) - b.at }
+func (b *batch) len() int {
+	if b.ready != nil {
+		return len(b.ready)
+	}
+	return len(b.buf) - b.at
+}
+
+// use makes p the current packet, of which only the header has been built so far. Its first
+// headerLen bytes are overwritten with that, and nothing can be added.
+func (b *batch) use(p []byte) {
+	copy(p[:headerLen], b.buf[b.at:])
+	b.buf, b.ready = b.buf[:b.at], p
+}
 
 // end seals the current packet. It drops a packet without chunks and returns false.
 func (b *batch) end() bool {
-	if b.len() == headerLen {
+	p := b.ready
+	if b.ready = nil; p == nil {
+		p = b.buf[b.at:]
+	}
+	if len(p) == headerLen {
 		b.buf = b.buf[:b.at]
 		return false
 	}
-	packet(b.buf[b.at:]).seal()
-	b.ends, b.kinds = append(b.ends, len(b.buf)), append(b.kinds, b.kind)
+	packet(p).seal()
+	b.packets, b.kinds = append(b.packets, p), append(b.kinds, b.kind)
+	b.bytes += len(p)
 	b.special = b.special || b.kind != packetPlain
 	return true
 }
 
 func (b *batch) reset() {
-	b.buf, b.ends, b.kinds, b.at = b.buf[:0], b.ends[:0], b.kinds[:0], 0
-	b.special = false
+	clear(b.packets)
+	*b = batch{buf: b.buf[:0], packets: b.packets[:0], kinds: b.kinds[:0]}
 }
 
-func (b *batch) empty() bool { return len(b.ends) == 0 }
-
-// packet returns the i-th packet.
-func (b *batch) packet(i int) []byte {
-	start := 0
-	if i > 0 {
-		start = b.ends[i-1]
-	}
-	return b.buf[start:b.ends[i]]
-}
+func (b *batch) empty() bool { return len(b.packets) == 0 }

@@ -21,8 +21,8 @@ type slow struct {
 }
 
 func (s *slow) send(to netip.AddrPort, x *sender) error {
-	for i := range x.batch.ends {
-		switch chunkType(x.batch.packet(i)[headerLen]) {
+	for i := range x.batch.packets {
+		switch chunkType(x.batch.packets[i][headerLen]) {
 		case typeShutdownComplete, typeAbort:
 			s.once.Do(func() { close(s.began) })
 			<-s.let

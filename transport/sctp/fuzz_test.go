@@ -17,8 +17,8 @@ type deaf struct {
 }
 
 func (d *deaf) send(_ netip.AddrPort, s *sender) error {
-	for i := range s.batch.ends {
-		d.last = append(d.last[:0], s.batch.packet(i)...)
+	for i := range s.batch.packets {
+		d.last = append(d.last[:0], s.batch.packets[i]...)
 	}
 	return nil
 }

@@ -60,8 +60,8 @@ func (k *wire) send(to netip.AddrPort, s *sender) error {
 	w := k.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range s.batch.ends {
-		p := append(packet(nil), s.batch.packet(i)...)
+	for i := range s.batch.packets {
+		p := append(packet(nil), s.batch.packets[i]...)
 		if w.rnd.IntN(100) < w.loss || w.drop != nil && w.drop(k.addr, to, p) {
 			continue
 		}

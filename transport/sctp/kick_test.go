@@ -110,7 +110,7 @@ func TestKickOfHandshakeAndShutdown(t *testing.T) {
 		if b.empty() {
 			return 0xff
 		}
-		return chunkType(b.packet(0)[headerLen])
+		return chunkType(b.packets[0][headerLen])
 	}
 	s := newSim(1, netConfig{}, nil)
 	var a tcb

@@ -84,7 +84,7 @@ func TestDuplicatesWithoutEndAreAcknowledgedLate(t *testing.T) {
 	a.tx.push(&assoc.Outgoing{Bufs: [][]byte{[]byte("once")}}, 4)
 	now := time.Second
 	a.transmit(now, b)
-	again := packet(b.packet(0)).chunks()
+	again := packet(b.packets[0]).chunks()
 	sacks := func() int {
 		z.readDone()
 		b := newBatch()

@@ -301,7 +301,7 @@ func (t *tcb) front() (n int) {
 	q := &t.tx
 	for tsn := q.acked + 1; tsn != q.unsent; tsn++ {
 		if c := q.at(tsn); c.packet == q.at(q.acked+1).packet {
-			n = max(n, int(c.offset)+len(c.data))
+			n = max(n, int(c.offset)+len(c.data()))
 		}
 	}
 	return n

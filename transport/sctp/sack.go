@@ -26,7 +26,7 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 	for q.acked != s.cum() {
 		c := q.at(q.acked + 1)
 		if c.state != chunkAcked {
-			newly += len(c.data)
+			newly += len(c.data())
 			t.arrived(now, q.acked+1, c)
 		}
 		q.pop()
@@ -87,7 +87,7 @@ func (t *tcb) arrived(now time.Duration, tsn uint32, c *txChunk) {
 		t.loss.arrived(c.packet)
 	}
 	if c.state == chunkFlying {
-		t.path.flight -= len(c.data)
+		t.path.flight -= len(c.data())
 	}
 	t.ackedBytes += uint64(c.size)
 	t.life.used = now
@@ -117,7 +117,7 @@ func (t *tcb) gaps(now time.Duration, s sackChunk) (newly int, ok bool) {
 			if c.state == chunkAcked {
 				continue
 			}
-			newly += len(c.data)
+			newly += len(c.data())
 			t.arrived(now, tsn, c)
 			if c.state == chunkLost {
 				q.lost--
@@ -142,7 +142,7 @@ func (t *tcb) renege(c *txChunk) {
 	t.tx.gapped--
 	t.ackedBytes -= uint64(c.size)
 	c.state = chunkFlying
-	t.path.flight += len(c.data)
+	t.path.flight += len(c.data())
 }
 
 // reduce shrinks the congestion window for a loss, once for all that is outstanding.

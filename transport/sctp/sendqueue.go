@@ -33,7 +33,7 @@ const (
 
 // txChunk is a queued DATA chunk. Its TSN follows from its position.
 type txChunk struct {
-	data   []byte // the chunk with its padding, in a block
+	room   []byte // in a block: place for a common header, the chunk with its padding
 	size   uint16 // of its user data
 	state  chunkState
 	sent   uint8  // how many times
@@ -42,6 +42,9 @@ type txChunk struct {
 	packet uint32 // number of that packet
 	sentAt uint32 // when last sent, in microseconds
 }
+
+// data returns the chunk with its padding.
+func (c *txChunk) data() []byte { return c.room[headerLen:] }
 
 // sendQueue holds the DATA chunks from the Cumulative TSN Ack Point on. Messages get
 // their TSNs when they are queued, and are sent in that order.
@@ -60,7 +63,9 @@ type sendQueue struct {
 
 	pool   *blockPool
 	blocks []usedBlock
-	used   int // used bytes of the last block
+	used   int      // used bytes of the last block
+	lent   bool     // packets in the blocks are being sent, so they stay as they are
+	later  []*block // freed meanwhile
 }
 
 // usedBlock is a block and the TSN of the last chunk in it.
@@ -95,21 +100,21 @@ func (q *sendQueue) push(m *assoc.Outgoing, n int) {
 	if q.len() == len(q.ring) {
 		q.grow()
 	}
-	need := padded(dataHeaderLen + n)
+	need := headerLen + padded(dataHeaderLen+n)
 	if len(q.blocks) == 0 || q.used+need > blockSize {
 		q.blocks = append(q.blocks, usedBlock{mem: q.pool.get()})
 		q.used = 0
 	}
 	u := &q.blocks[len(q.blocks)-1]
-	b := u.mem[q.used : q.used : q.used+need]
+	b := u.mem[q.used : q.used+headerLen : q.used+need]
 	b = appendDataHeader(b, flagB|flagE|flagU, q.next, m.Stream, 0, m.PPID, n)
 	for _, p := range m.Bufs {
 		b = append(b, p...)
 	}
-	b = pad(b, len(b))
+	b = pad(b, len(b)-headerLen)
 	u.last = q.next
 	q.used += need
-	*q.at(q.next) = txChunk{data: b, size: uint16(n), last: m.Barrier}
+	*q.at(q.next) = txChunk{room: b, size: uint16(n), last: m.Barrier}
 	q.bytes += n + assoc.MessageOverhead
 	q.next++
 }
@@ -140,7 +145,7 @@ func (q *sendQueue) pop() {
 func (q *sendQueue) release() {
 	n := 0
 	for n < len(q.blocks) && !before(q.acked, q.blocks[n].last) {
-		q.pool.put(q.blocks[n].mem)
+		q.free(q.blocks[n].mem)
 		n++
 	}
 	if n > 0 {
@@ -150,6 +155,25 @@ func (q *sendQueue) release() {
 	}
 }
 
+// free gives a block back to the pool, which others use, once nothing in it is being sent.
+func (q *sendQueue) free(b *block) {
+	if q.lent {
+		q.later = append(q.later, b)
+		return
+	}
+	q.pool.put(b)
+}
+
+// sent reports that packets that were lent have been sent.
+func (q *sendQueue) sent() {
+	q.lent = false
+	for i, b := range q.later {
+		q.pool.put(b)
+		q.later[i] = nil
+	}
+	q.later = q.later[:0]
+}
+
 // idle frees the ring if nothing is queued.
 func (q *sendQueue) idle() {
 	if q.len() == 0 {
@@ -157,15 +181,18 @@ func (q *sendQueue) idle() {
 		if cap(q.blocks) > 16 {
 			q.blocks = nil
 		}
+		if !q.lent {
+			q.later = nil
+		}
 	}
 }
 
 // discard drops everything.
 func (q *sendQueue) discard() {
 	for _, u := range q.blocks {
-		q.pool.put(u.mem)
+		q.free(u.mem)
 	}
-	*q = sendQueue{acked: q.next - 1, unsent: q.next, next: q.next, scan: q.next, pool: q.pool}
+	*q = sendQueue{acked: q.next - 1, unsent: q.next, next: q.next, scan: q.next, pool: q.pool, lent: q.lent, later: q.later}
 }
 
 // sendable reports whether a message may be queued in this state (RFC 9260 section 9.2),
@@ -236,6 +263,6 @@ func (t *tcb) again() {
 func (t *tcb) lose(c *txChunk) {
 	c.state = chunkLost
 	t.tx.lost++
-	t.path.flight -= len(c.data)
+	t.path.flight -= len(c.data())
 	t.flow.rwnd += int(c.size)
 }

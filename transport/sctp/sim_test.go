@@ -123,8 +123,8 @@ func (s *sim) flush(side int) {
 		if t.path.flight > max(before, cwnd)+2*max(packetLen, t.pm.max) { // a packet, and one for a Fast Retransmit
 			panic(fmt.Sprintf("flight %d with a window of %d and %d before", t.path.flight, cwnd, before))
 		}
-		for i := range b.ends {
-			p := b.packet(i)
+		for i := range b.packets {
+			p := b.packets[i]
 			if m := s.mtu[side]; m > 0 && len(p) > m && (b.kinds[i] != packetLoose || s.noFrag) {
 				if s.refuse {
 					t.refused(s.now, len(p))
@@ -180,7 +180,7 @@ func (s *sim) arrive(side int, p packet) {
 			b.begin(p.dstPort(), p.srcPort(), p.tag())
 			b.buf = appendChunk(b.buf, typeShutdownComplete, flagT, nil)
 			b.end()
-			s.carry(side, b.packet(0))
+			s.carry(side, b.packets[0])
 		}
 		return
 	}
@@ -280,7 +280,7 @@ func (s *sim) check(t *tcb) {
 		bytes += int(c.size) + assoc.MessageOverhead
 		switch c.state {
 		case chunkFlying:
-			flight += len(c.data)
+			flight += len(c.data())
 		case chunkLost:
 			lost++
 		case chunkAcked:

@@ -207,7 +207,7 @@ func (k *socket) pass(s *sender) (first error) {
 
 // refuse records the length of a packet that is too long.
 func (s *sender) refuse() {
-	if n := len(s.batch.packet(s.first[s.sent])); s.refused == 0 || n < s.refused {
+	if n := len(s.batch.packets[s.first[s.sent]]); s.refused == 0 || n < s.refused {
 		s.refused = n
 	}
 }
@@ -224,17 +224,17 @@ func cannotSegment(errno syscall.Errno) bool {
 // add makes messages from the packets of a kind: with segment set, one for each run of
 // packets of equal size, of which the last may be shorter.
 func (k *socket) add(s *sender, i int, segment bool, nameLen int, kind packetKind) {
-	end := len(s.batch.ends)
 	b := &s.batch
+	end := len(b.packets)
+	used := 0 // iovs
 	for i < end {
 		if b.kinds[i] != kind {
 			i++
 			continue
 		}
-		p := b.packet(i)
-		start, size, n := b.ends[i]-len(p), len(p), 1
+		size, n := len(b.packets[i]), 1
 		for segment && i+n < end && b.kinds[i+n] == kind {
-			q := len(b.packet(i + n))
+			q := len(b.packets[i+n])
 			if q > size {
 				break
 			}
@@ -244,11 +244,10 @@ func (k *socket) add(s *sender, i int, segment bool, nameLen int, kind packetKin
 			}
 		}
 		m := &s.msgs[s.n]
-		iov := &s.iovs[s.n]
-		iov.Base = &b.buf[start]
-		iov.SetLen(b.ends[i+n-1] - start)
-		m.Hdr = unix.Msghdr{Name: &s.name[0], Namelen: uint32(nameLen), Iov: iov}
-		m.Hdr.SetIovlen(1)
+		iovs := gather(s.iovs[used:], b.packets[i:i+n])
+		used += len(iovs)
+		m.Hdr = unix.Msghdr{Name: &s.name[0], Namelen: uint32(nameLen), Iov: &iovs[0]}
+		m.Hdr.SetIovlen(len(iovs))
 		if n > 1 {
 			segmented(&m.Hdr, s.ctl[s.n][:], size)
 		}
@@ -259,6 +258,21 @@ func (k *socket) add(s *sender, i int, segment bool, nameLen int, kind packetKin
 		s.n++
 		i += n
 	}
+}
+
+// gather makes a vector of packets, with one element for those that are adjacent in memory.
+func gather(iovs []unix.Iovec, packets [][]byte) []unix.Iovec {
+	n, length := 0, 0
+	for _, p := range packets {
+		if n > 0 && unsafe.Add(unsafe.Pointer(iovs[n-1].Base), length) == unsafe.Pointer(&p[0]) {
+			length += len(p)
+		} else {
+			iovs[n].Base, length = &p[0], len(p)
+			n++
+		}
+		iovs[n-1].SetLen(length)
+	}
+	return iovs[:n]
 }
 
 // sendmmsg is called by the poller; it returns false when the socket's buffer is full.

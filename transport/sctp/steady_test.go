@@ -25,11 +25,11 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		for _, x := range [][2]*tcb{{a, z}, {z, a}} {
 			b.reset()
 			x[0].transmit(now, b)
-			for i := range b.ends {
+			for i := range b.packets {
 				if n++; n%50 == 7 && x[0] == a {
 					continue // lost
 				}
-				x[1].input(now, packet(b.packet(i)).chunks(), false)
+				x[1].input(now, packet(b.packets[i]).chunks(), false)
 			}
 			for i := range x[1].deliver {
 				x[1].release(len(x[1].deliver[i].Payload))

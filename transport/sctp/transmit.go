@@ -226,7 +226,7 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 			if t.path.timing && t.path.timed == tsn { // Karn's rule (section 6.3.1 C5)
 				t.path.timing = false
 			}
-			t.send(now, b, c, tsn, tsn == q.acked+1)
+			t.send(now, b, c, tsn, tsn == q.acked+1, false)
 			t.stats.Retransmits++
 		}
 	}
@@ -238,7 +238,7 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 		return added
 	}
 	// A due SACK goes along if there is room (RFC 9260 section 6.1).
-	if b.len() == headerLen && t.timers[tSack] != 0 && headerLen+sackLen+4*len(t.rx.dups)+len(q.at(q.unsent).data) <= t.size && !t.rx.missing() {
+	if b.len() == headerLen && t.timers[tSack] != 0 && headerLen+sackLen+4*len(t.rx.dups)+len(q.at(q.unsent).data()) <= t.size && !t.rx.missing() {
 		t.transmitSack(b)
 	}
 	for q.unsent != q.next && p.flight < p.cwnd && t.windowOpen() {
@@ -251,11 +251,12 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 			added = true
 			*burst--
 		}
+		alone := t.alone(b, c)
 		q.unsent++
 		if !t.path.timing {
 			t.path.timing, t.path.timed, t.path.timedAt = true, tsn, now
 		}
-		t.send(now, b, c, tsn, false)
+		t.send(now, b, c, tsn, false, alone)
 		t.stats.MessagesOut++
 		t.stats.BytesOut += uint64(c.size)
 	}
@@ -267,7 +268,7 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 
 // fits reports whether a chunk fits the packet.
 func (t *tcb) fits(b *batch, c *txChunk) bool {
-	return b.len() == headerLen || b.len()+len(c.data) <= t.size
+	return b.len() == headerLen || b.len()+len(c.data()) <= t.size
 }
 
 // windowOpen reports whether the next new chunk fits the peer's window (RFC 9260 section
@@ -293,23 +294,34 @@ func (t *tcb) windowOpen() bool {
 	return true
 }
 
-// send adds a chunk to the packet.
-func (t *tcb) send(now time.Duration, b *batch, c *txChunk, tsn uint32, first bool) {
-	at := len(b.buf)
-	if at-b.at+len(c.data) > t.size {
+// alone reports whether the next new chunk is the only one of its packet.
+func (t *tcb) alone(b *batch, c *txChunk) bool {
+	next := t.tx.unsent + 1
+	return b.len() == headerLen && (next == t.tx.next || headerLen+len(c.data())+len(t.tx.at(next).data()) > t.size)
+}
+
+// send adds a chunk to the packet, or, if it is alone in it, sends it from the queue.
+func (t *tcb) send(now time.Duration, b *batch, c *txChunk, tsn uint32, first, alone bool) {
+	data, offset := c.data(), b.len()
+	if offset+len(data) > t.size {
 		b.kind = packetLoose
 	}
-	b.buf = append(b.buf, c.data...)
-	c.state, c.packet, c.offset, c.sentAt = chunkFlying, t.loss.packets, uint16(at-b.at), micros(now)
+	if alone {
+		b.use(c.room)
+	} else {
+		b.buf = append(b.buf, data...)
+		data = b.buf[len(b.buf)-len(data):]
+	}
+	c.state, c.packet, c.offset, c.sentAt = chunkFlying, t.loss.packets, uint16(offset), micros(now)
 	if c.sent < 255 {
 		c.sent++
 	}
-	t.path.flight += len(c.data)
+	t.path.flight += len(data)
 	t.flow.rwnd -= int(c.size)
 	// Ask for an immediate SACK (the I bit, RFC 9260 section 6.1) with the last chunk
 	// that may be sent, or one that was lost.
 	if c.sent > 1 || t.path.flight >= t.path.cwnd || t.state != stateEstablished || t.flow.rwnd <= 0 {
-		b.buf[at+1] |= flagI
+		data[1] |= flagI
 	}
 	if t.timers[t3] == 0 || first {
 		t.armT3(now)

@@ -100,7 +100,7 @@ func again(t testing.TB, p packet) []byte {
 		}
 	}
 	b.end()
-	return b.packet(0)
+	return b.packets[0]
 }
 
 // Linux' packets have the right checksum and come back byte for byte.
