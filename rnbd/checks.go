@@ -53,6 +53,9 @@ func (c *Claim) isOfAnother(i *block.Identity) bool { return !c.Disk.IsZero() &&
 // StoreLife: nor after a flush that does not cover what the storage may have lost.
 func (u *unflushed) needLife() bool { return u.any() }
 
+// InDoubt: a write that may have been carried out is not sent again where others write.
+func (d *Disk) hasOtherWriters() bool { return d.shared.Load() }
+
 // OneWriter: an export has one writer unless it is shared.
 func (e *export) hasOneWriterLocked() bool { return !e.cfg.SharedWriters }
 

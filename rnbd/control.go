@@ -128,6 +128,9 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 		if !d.attachment.IsZero() {
 			rsp.Flags |= flagWriter
 		}
+		if exp.sharedWriters() {
+			rsp.Flags |= flagShared
+		}
 		rsp.MaxZeroes = maxZeroes / SectorSize
 		if g.CanTrim {
 			rsp.MaxDiscard, rsp.DiscardGran = maxZeroes/SectorSize, uint32(rsp.Physical)

@@ -22,11 +22,13 @@ type Disk struct {
 
 	geometry block.Geometry // set by the first opening, then constant
 
-	share    *rtrs.Share // its share of the session's permits
-	anyone   *diskUser   // stands for users without a NewUser
-	closing  atomic.Bool // for good: no I/O begins any more
-	failed   atomic.Bool // I/O fails with EIO
-	waiting  atomic.Bool // I/O waits until the server can open the disk
+	share    *rtrs.Share  // its share of the session's permits
+	anyone   *diskUser    // stands for users without a NewUser
+	closing  atomic.Bool  // for good: no I/O begins any more
+	failed   atomic.Bool  // I/O fails with EIO
+	waiting  atomic.Bool  // I/O waits until the server can open the disk
+	shared   atomic.Bool  // other clients may have it open for writing, or had it
+	inDoubt  atomic.Int64 // writes that failed since the last opening, as they may have been carried out
 	counters counters
 	writes   unflushed
 	inFlight atomic.Int64 // submitted I/Os
@@ -187,7 +189,7 @@ func (d *Disk) release(ctx context.Context) error {
 }
 
 // onResend implements rtrs.ClientConfig.OnResend.
-func onResend(p *rtrs.Permit) syscall.Errno {
+func onResend(p *rtrs.Permit, inDoubt bool) syscall.Errno {
 	switch u, _ := p.User.(*diskUser); {
 	case u == nil:
 		return syscall.EIO
@@ -195,8 +197,26 @@ func onResend(p *rtrs.Permit) syscall.Errno {
 		return syscall.ESHUTDOWN
 	case u.gone.Load():
 		return syscall.ECANCELED
-	case u.failed.Load():
+	case u.failed.Load(), inDoubt && u.endsInDoubt(p):
 		return syscall.EIO
 	}
 	return 0
+}
+
+// endsInDoubt reports whether a write that the server may have carried out in a session
+// that it has forgotten must not be sent again: with several writers it could undo what
+// another has written since.
+func (d *Disk) endsInDoubt(p *rtrs.Permit) bool {
+	var m ioMsg
+	if !m.Parse(p.Header()) {
+		return true
+	}
+	op, _, _ := operation(m.RW)
+	if !op.Writes() || !d.hasOtherWriters() {
+		return false
+	}
+	if d.inDoubt.Add(1) == 1 {
+		d.c.log.Error("writes to a remote disk fail: the server has forgotten the session that they were sent in, and other hosts, which may write to the disk, may have since", "export", d.name)
+	}
+	return true
 }

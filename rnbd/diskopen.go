@@ -98,6 +98,10 @@ func (d *Disk) adopt(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
 	if err != nil {
 		return &OpenError{Export: d.name, Err: err}
 	}
+	if rsp.Flags&flagShared != 0 {
+		d.shared.Store(true)
+	}
+	d.inDoubt.Store(0)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.claim = claim

@@ -40,8 +40,10 @@ func overFrom(local netip.Addr) *transport.Config {
 	return &transport.Config{Local: local, Protector: transport.Plaintext(testLogger(), hostA, hostB)}
 }
 
-func newHosts(t testing.TB, shared bool) *hosts {
-	h := &hosts{r: newRAM(1 << 20)}
+func newHosts(t testing.TB, shared bool) *hosts { return newHostsOf(t, shared, newRAM(1<<20)) }
+
+func newHostsOf(t testing.TB, shared bool, r *ram) *hosts {
+	h := &hosts{r: r}
 	h.start(t, anyPort, shared)
 	h.link = startLink(t, h.addr.String())
 	h.a = connectAs(t, "a", overFrom(hostA), h.link.ln.Addr().(*net.TCPAddr).AddrPort())
@@ -72,9 +74,9 @@ func (h *hosts) start(t testing.TB, at netip.AddrPort, shared bool) {
 	}
 }
 
-func (h *hosts) restart(t testing.TB) {
+func (h *hosts) restart(t testing.TB, shared bool) {
 	h.stop(t)
-	h.start(t, h.addr, false)
+	h.start(t, h.addr, shared)
 }
 
 // cutOff takes a's path away, and waits until it may lose its place.
@@ -103,7 +105,10 @@ func (h *hosts) writeAndLeave(t testing.TB) {
 // wrote last, and has not been told of, would land on what the other has written.
 func TestWriterWhosePlaceWasTakenDoesNotGoOn(t *testing.T) { play(t, placeScenes) }
 
-var placeScenes = []scene{{"another host came, wrote and left", checks.WritersPlace, overtaken}}
+var placeScenes = []scene{
+	{"another host came, wrote and left", checks.WritersPlace, overtaken},
+	{"a write in doubt, and several writers", checks.InDoubt, inDoubt},
+}
 
 func overtaken(t *testing.T) error {
 	h := newHosts(t, false)
@@ -118,6 +123,41 @@ func overtaken(t *testing.T) error {
 	}
 	if err := h.disk.Info().Err; errno != syscall.EIO || !errors.Is(err, ErrPlaceTaken) || !strings.Contains(err.Error(), "by whom: plaintext:127.0.0.2") {
 		return fmt.Errorf("%w: %w", errno, err)
+	}
+	return nil
+}
+
+// inDoubt: the answer to a write is lost, and the server with all that it knew of it;
+// another host writes to the block. What has not been sent yet goes on.
+func inDoubt(t *testing.T) error {
+	var h *hosts
+	var cut atomic.Bool
+	r := newRAM(1 << 20)
+	r.before = func(op block.Op, _, _ int64) syscall.Errno {
+		if op == block.OpWrite && cut.CompareAndSwap(true, false) {
+			h.link.set(false)
+		}
+		return 0
+	}
+	h = newHostsOf(t, true, r)
+	cut.Store(true)
+	first := start(t, h.disk, block.OpWrite, filled(1), 0)
+	eventually(t, "it is carried out", func() bool { return r.at(0) == 1 })
+	eventually(t, "the path is lost", func() bool { return h.a.Info().State == rtrs.Reconnecting })
+	second := start(t, h.disk, block.OpWrite, filled(4), 4096)
+	h.restart(t, true)
+	reconnectB(t, h)
+	h.writeAndLeave(t)
+	h.link.set(true)
+	errno := first.wait(t)
+	if got := r.at(0); got != 2 {
+		return fmt.Errorf("the disk has %d, of a write from before; %d was acknowledged last (%w)", got, 2, errno)
+	}
+	if errno != syscall.EIO {
+		return fmt.Errorf("the write in doubt: %w, want EIO", errno)
+	}
+	if errno := second.wait(t); errno != 0 || r.at(4096) != 4 {
+		return fmt.Errorf("the write that was never sent: %w, the disk has %d", errno, r.at(4096))
 	}
 	return nil
 }
@@ -142,12 +182,12 @@ func TestPlaceOfAWriter(t *testing.T) {
 		"another program of its own host": {taken: true, between: func(t *testing.T, h *hosts) {
 			openDisk(t, connectAs(t, "c", overFrom(hostA), h.addr), "r").Close()
 		}},
-		"the server restarted":               {between: func(t *testing.T, h *hosts) { h.restart(t) }},
-		"another came, the server restarted": {taken: true, between: func(t *testing.T, h *hosts) { h.writeAndLeave(t); h.restart(t) }},
-		"the server restarted, another came": {taken: true, between: func(t *testing.T, h *hosts) { h.restart(t); reconnectB(t, h); h.writeAndLeave(t) }},
+		"the server restarted":               {between: func(t *testing.T, h *hosts) { h.restart(t, false) }},
+		"another came, the server restarted": {taken: true, between: func(t *testing.T, h *hosts) { h.writeAndLeave(t); h.restart(t, false) }},
+		"the server restarted, another came": {taken: true, between: func(t *testing.T, h *hosts) { h.restart(t, false); reconnectB(t, h); h.writeAndLeave(t) }},
 		"the server has forgotten its writers": {taken: true, between: func(t *testing.T, h *hosts) {
 			h.stored = nil
-			h.restart(t)
+			h.restart(t, false)
 		}},
 		"the export was removed and added":               {between: func(t *testing.T, h *hosts) { again(t, h) }},
 		"the export was removed and added, another came": {taken: true, between: func(t *testing.T, h *hosts) { again(t, h); h.writeAndLeave(t) }},

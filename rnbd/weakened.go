@@ -49,6 +49,8 @@ func (c *Claim) isOfAnother(i *block.Identity) bool {
 
 func (u *unflushed) needLife() bool { return u.any() && checks.On(checks.StoreLife) }
 
+func (d *Disk) hasOtherWriters() bool { return d.shared.Load() && checks.On(checks.InDoubt) }
+
 func (e *export) hasOneWriterLocked() bool {
 	return !e.cfg.SharedWriters && checks.On(checks.OneWriter)
 }

@@ -159,6 +159,7 @@ const (
 	flagReadOnly   = 1 << 0
 	flagKept       = 1 << 1 // all writes that the claimed life acknowledged are there
 	flagWriter     = 1 << 2 // the attachment is the disk's writer
+	flagShared     = 1 << 3 // other clients may have it open for writing
 )
 
 // Results of OPEN.

@@ -71,6 +71,7 @@ type Permit struct {
 	seq      uint64 // of the I/O, in the order of Submit
 	turn     uint32 // of the I/O, among those of the server's slot
 	sent     bool   // sent on some path: the server may carry out the I/O
+	tried    bool   // sent on some path: the server may have carried out the I/O
 	greeting uint64 // Client.greetings when the I/O was submitted, or OnResend saw it
 
 	share *Share // the share it was taken from; changed with permitPool.mu held
@@ -126,7 +127,7 @@ func (p *Permit) SubmitMore(dir Dir, header []byte, n int, done Completion) {
 // SubmitAgain resubmits with SubmitMore an I/O that ended without having been carried
 // out. It keeps its place in the order of posting.
 func (p *Permit) SubmitAgain(done Completion) {
-	p.done, p.sent = done, false
+	p.done, p.sent, p.tried = done, false, false
 	p.turn++
 	p.cl.start(p, true)
 }
@@ -137,7 +138,7 @@ func (p *Permit) submit(dir Dir, header []byte, n int, done Completion, more boo
 		return
 	}
 	p.dir, p.n, p.hlen, p.done = dir, uint32(n), copy(p.hdr[:], header), done
-	p.seq, p.sent, p.greeting = p.cl.seq.Add(1), false, p.cl.greetings.Load()
+	p.seq, p.sent, p.tried, p.greeting = p.cl.seq.Add(1), false, false, p.cl.greetings.Load()
 	p.turn++
 	p.cl.start(p, more)
 }
@@ -280,7 +281,7 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 	if p.control {
 		kind = permitControl
 	}
-	p.sent = true
+	p.sent, p.tried = true, true
 	p.state.Store(t.flying(kind))
 	if err := c.qp.PostSend(&wr); err != nil {
 		t.fail(err)

@@ -260,20 +260,18 @@ func (cl *Client) resume(t *clientPath, epoch uuid) error {
 // endForgotten ends an I/O that is from before the session was introduced to the server,
 // and that OnResend refuses.
 func (cl *Client) endForgotten(p *Permit) bool {
-	now := cl.greetings.Load()
-	if p.greeting == now {
-		return false
-	}
-	p.greeting = now
-	return cl.endRefused(p)
+	return p.greeting != cl.greetings.Load() && cl.endRefused(p)
 }
 
 // endRefused ends an I/O that OnResend refuses.
 func (cl *Client) endRefused(p *Permit) bool {
+	now := cl.greetings.Load()
+	inDoubt := p.tried && p.greeting != now
+	p.greeting = now
 	if cl.cfg.OnResend == nil {
 		return false
 	}
-	errno := cl.cfg.OnResend(p)
+	errno := cl.cfg.OnResend(p, inDoubt)
 	if errno == 0 {
 		return false
 	}

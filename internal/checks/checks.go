@@ -67,6 +67,7 @@ const (
 	Succession   // I/O of an NBD client that is gone is dropped, or has ended, before another's begins
 	PostingOrder // what is sent again goes in the order of its posting
 	AtMostOnce   // a write that is sent again is not executed again
+	InDoubt      // a write that may have been executed is not sent again where others write
 	DiskShare    // a part of a session's permits is kept for each of its disks
 	ClientBytes  // permits do not wait for bytes of an NBD client
 	LateOpen     // a device that an abandoned OPEN has opened is closed
