@@ -103,7 +103,7 @@ type Client struct {
 	batch     batchHooks
 	controls  *controls
 
-	entering sync.Mutex // held while a path comes up to the server; taken before mu
+	entering chan struct{} // capacity 1: full while a path comes up to the server
 
 	mu        sync.Mutex // guards the fields below it; taken before the controls', after a connection's gate
 	state     State
@@ -132,7 +132,7 @@ func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	cl := &Client{cfg: cfg, log: cfg.Logger, since: time.Now(), ctlUp: make(chan struct{}), ended: make(chan struct{})}
+	cl := &Client{cfg: cfg, log: cfg.Logger, since: time.Now(), ctlUp: make(chan struct{}), ended: make(chan struct{}), entering: make(chan struct{}, 1)}
 	cl.up.Store(new([]*clientPath))
 	cl.policy.Store(uint32(cfg.Policy))
 	cl.ctx, cl.cancel = context.WithCancel(context.Background())

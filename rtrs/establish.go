@@ -79,8 +79,12 @@ func (t *clientPath) bringUp(ctx context.Context, pc PathConfig) error {
 // another one than so far, the server has forgotten the session, and nothing of it is
 // executing there; or it is another server, while paths to the first are alive.
 func (cl *Client) enter(ctx context.Context, t *clientPath, epoch uuid) error {
-	cl.entering.Lock()
-	defer cl.entering.Unlock()
+	select {
+	case cl.entering <- struct{}{}:
+		defer func() { <-cl.entering }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	cl.mu.Lock()
 	known := cl.epoch == epoch
 	cl.mu.Unlock()
