@@ -233,6 +233,10 @@ func (c *Client) Disks() []*Disk {
 	return slices.DeleteFunc(slices.Clone(c.disks), (*Disk).isClosing)
 }
 
+// Session returns the session, whose paths and policy may be changed. It ends with the
+// Client: nobody else closes it.
+func (c *Client) Session() *rtrs.Client { return c.rt }
+
 // Info returns the state of the session.
 func (c *Client) Info() rtrs.ClientInfo { return c.rt.Info() }
 

@@ -32,6 +32,31 @@ func TestStorageIsOpenedAgainUnderADisk(t *testing.T) {
 	}
 }
 
+// An export that is replaced while it is away stays one that comes back: I/O of those who
+// have it open goes on to wait.
+func TestReplacedWhileItIsAway(t *testing.T) {
+	r := newRAM(1 << 20)
+	srv := startServer(t, ramExport("r", r))
+	d := openDisk(t, connect(t, srv.addr), "r")
+	for _, why := range []string{"it is being opened again", "the daemon is ending"} {
+		if err := srv.ReplaceExport("r", why); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result := make(chan syscall.Errno)
+	go func() { result <- do(t, d, block.OpWrite, filled(1), 0, 0, 0) }()
+	eventually(t, "I/O waits for the second", func() bool {
+		why := d.Info().Waits
+		return why != nil && strings.Contains(why.Error(), "the daemon is ending")
+	})
+	if err := srv.AddExport(ramExport("r", r)); err != nil {
+		t.Fatal(err)
+	}
+	if errno := <-result; errno != 0 {
+		t.Error(errno)
+	}
+}
+
 // nextLife is the same disk in another life, which keeps those before that it names.
 func nextLife(r *ram, kept ...block.ID) *ram {
 	return &ram{size: r.size, data: r.data, flushed: r.flushed, kept: kept, identity: block.Identity{Disk: r.identity.Disk, Life: block.NewID()}}

@@ -166,15 +166,19 @@ func (s *Server) take(name string, why *string) (e *export, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e = s.exports[name]
-	_, waits := s.waiting[name]
+	w, waits := s.waiting[name]
 	delete(s.exports, name)
 	delete(s.waiting, name)
 	switch {
 	case e == nil && !waits:
 		return nil, fmt.Errorf("%w: %q", ErrNotFound, name)
-	case e != nil && why != nil:
-		s.waiting[name] = pendingExport{e.cfg.Allow, e.cfg.AllowAll, notReady(*why)}
+	case why == nil:
+		return e, nil
+	case e != nil:
+		w.allow, w.all = e.cfg.Allow, e.cfg.AllowAll
 	}
+	w.why = notReady(*why)
+	s.waiting[name] = w
 	return e, nil
 }
 
