@@ -1,11 +1,13 @@
 package verbstest
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,6 +21,7 @@ const pipeSize = 1 << 20
 // conn is one end of a connection.
 type conn struct {
 	fabric        *Fabric
+	hosts         [2]*Host // its own, and the other end's
 	local, remote netip.AddrPort
 	in, out       *pipe
 	closed        atomic.Bool
@@ -61,6 +64,9 @@ func (c *conn) ours(err error) error {
 	return err
 }
 
+// isOf reports whether an end of the connection is a host's; with nil it is.
+func (c *conn) isOf(h *Host) bool { return h == nil || c.hosts[0] == h || c.hosts[1] == h }
+
 // CloseWrite ends the sending direction.
 func (c *conn) CloseWrite() error {
 	c.out.end()
@@ -75,7 +81,7 @@ func (c *conn) Close() error {
 	c.closed.Store(true)
 	c.in.reader.set(c.in, time.Time{}) // its timers go
 	c.out.writer.set(c.out, time.Time{})
-	c.in.fail(syscall.ECONNRESET)
+	c.in.leave()
 	c.out.end()
 	return nil
 }
@@ -88,9 +94,19 @@ type pipe struct {
 	cond   sync.Cond
 	buf    []byte
 	ended  bool  // by the writer
+	gone   bool  // the reader is
 	err    error // it is broken
 	paused bool
 	spoil  bool // flip a bit of the next write
+
+	delay func() time.Duration
+	late  []piece // under way, in order
+}
+
+// piece is what was written at once, and when it arrives.
+type piece struct {
+	b   []byte
+	due time.Time
 }
 
 // deadline is that of one end of a pipe.
@@ -99,8 +115,8 @@ type deadline struct {
 	passed bool        // guarded by pipe.mu
 }
 
-func newPipe(paused bool) *pipe {
-	p := &pipe{paused: paused}
+func newPipe(paused bool, delay func() time.Duration) *pipe {
+	p := &pipe{paused: paused, delay: delay}
 	p.cond.L = &p.mu
 	return p
 }
@@ -114,13 +130,15 @@ func (p *pipe) read(b []byte) (int, error) {
 			return 0, os.ErrDeadlineExceeded
 		case p.err != nil:
 			return 0, p.err
+		case p.gone:
+			return 0, syscall.ECONNRESET
 		case p.paused:
 		case len(p.buf) > 0:
 			n := copy(b, p.buf)
 			p.buf = p.buf[n:]
 			p.cond.Broadcast()
 			return n, nil
-		case p.ended:
+		case p.ended && len(p.late) == 0:
 			return 0, io.EOF
 		}
 		p.cond.Wait()
@@ -138,20 +156,62 @@ func (p *pipe) write(b []byte) (n int, err error) {
 			return n, p.err
 		case p.ended:
 			return n, net.ErrClosed
+		case p.gone && !p.paused:
+			return n, syscall.ECONNRESET
+		case p.gone: // the writer does not know yet
+			return n + len(b), nil
 		case len(p.buf) < pipeSize:
 			k := min(len(b), pipeSize-len(p.buf))
-			p.buf = append(p.buf, b[:k]...)
-			if p.spoil {
-				p.spoil = false
-				p.buf[len(p.buf)-1] ^= 0x10
-			}
+			p.sendLocked(b[:k])
 			n, b = n+k, b[k:]
-			p.cond.Broadcast()
 			continue
 		}
 		p.cond.Wait()
 	}
 	return n, nil
+}
+
+// sendLocked has b arrive, now or later.
+func (p *pipe) sendLocked(b []byte) {
+	var d time.Duration
+	if p.delay != nil {
+		d = p.delay()
+	}
+	if d <= 0 && len(p.late) == 0 {
+		p.buf = append(p.buf, b...)
+		p.spoilLocked(p.buf)
+		p.cond.Broadcast()
+		return
+	}
+	due := time.Now().Add(d)
+	if i := len(p.late) - 1; i >= 0 && due.Before(p.late[i].due) {
+		due = p.late[i].due
+	}
+	late := piece{bytes.Clone(b), due}
+	p.spoilLocked(late.b)
+	p.late = append(p.late, late)
+	time.AfterFunc(time.Until(due), p.arrive)
+}
+
+// spoilLocked flips a bit of what was sent last, if it is to.
+func (p *pipe) spoilLocked(b []byte) {
+	if p.spoil {
+		p.spoil = false
+		b[len(b)-1] ^= 0x10
+	}
+}
+
+// arrive takes over the pieces that are due.
+func (p *pipe) arrive() {
+	p.change(func() {
+		now, n := time.Now(), 0
+		for ; n < len(p.late) && !p.late[n].due.After(now); n++ {
+			if p.err == nil && !p.gone {
+				p.buf = append(p.buf, p.late[n].b...)
+			}
+		}
+		p.late = slices.Delete(p.late, 0, n)
+	})
 }
 
 // change changes the pipe's state by f.
@@ -165,6 +225,9 @@ func (p *pipe) change(f func()) {
 func (p *pipe) end()          { p.change(func() { p.ended = true }) }
 func (p *pipe) pause(on bool) { p.change(func() { p.paused = on }) }
 func (p *pipe) corrupt()      { p.change(func() { p.spoil = true }) }
+
+// leave ends the reader's part, which the writer notices by its next write.
+func (p *pipe) leave() { p.change(func() { p.gone, p.buf = true, nil }) }
 
 // fail breaks the pipe for both ends, and loses what is in it.
 func (p *pipe) fail(err error) {

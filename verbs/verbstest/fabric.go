@@ -4,7 +4,10 @@
 // A Fabric has hosts. Give the Transport of a Host to the DialConfig or ListenConfig of
 // the code under test, on a verbs.Device that is real, as is everything above the
 // network: a peer's identity is the name of its host. Cut, Pause, Corrupt and Refuse
-// are the faults.
+// are the faults. Those of a Host, Hold and Delay besides, are of its own connections
+// only, and a host that has several addresses (Host.Link) has several paths that fail one
+// by one. All waiting is for channels, conditions and timers: a Fabric works under
+// testing/synctest.
 package verbstest
 
 import (
@@ -13,8 +16,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -26,8 +31,15 @@ type Fabric struct {
 	listeners map[netip.AddrPort]*listener
 	conns     map[*conn]struct{} // both ends of each
 	port      uint16             // the last that was given away
-	paused    bool
-	refused   bool
+	faults
+}
+
+// faults are what connections suffer from until it is taken back. They are guarded by
+// Fabric.mu.
+type faults struct {
+	paused  bool
+	held    bool
+	refused bool
 }
 
 // New makes a Fabric without hosts.
@@ -40,6 +52,9 @@ type Host struct {
 	fabric *Fabric
 	name   transport.Identity
 	addr   netip.Addr
+	faults // of its connections, in addition to the Fabric's
+
+	delay func() time.Duration // guarded by Fabric.mu
 }
 
 // Host adds a host, whose name is the identity that its peers see. The addresses of
@@ -55,6 +70,10 @@ func (f *Fabric) Host(name string) *Host {
 	return h
 }
 
+// Link adds another address to the host: a peer with the same name, whose connections have
+// faults of their own. It panics as Fabric.Host does.
+func (h *Host) Link() *Host { return h.fabric.Host(string(h.name)) }
+
 // Addr is the host's address with a port; 0 is for a listener that takes any.
 func (h *Host) Addr(port uint16) netip.AddrPort { return netip.AddrPortFrom(h.addr, port) }
 
@@ -65,23 +84,57 @@ func (h *Host) Transport() *transport.Config {
 
 // Cut loses every connection that there is, as when a path is gone for good. New ones
 // may be made.
-func (f *Fabric) Cut() {
+func (f *Fabric) Cut() { f.cut(nil) }
+
+// Cut loses every connection of the host's, at both ends.
+func (h *Host) Cut() { h.fabric.cut(h) }
+
+func (f *Fabric) cut(of *Host) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for c := range f.conns {
-		c.in.fail(syscall.ECONNRESET)
+		if c.isOf(of) {
+			c.in.fail(syscall.ECONNRESET)
+			c.out.fail(syscall.ECONNRESET)
+		}
 	}
 }
 
 // Pause holds back what is sent, until Pause(false); QP.Paused reports it. Nothing is
 // lost, and no connection ends by it.
-func (f *Fabric) Pause(on bool) {
+func (f *Fabric) Pause(on bool) { f.change(nil, func() { f.paused = on }) }
+
+// Pause holds back what the host sends and is sent, as Fabric.Pause does.
+func (h *Host) Pause(on bool) { h.fabric.change(h, func() { h.paused = on }) }
+
+// Hold holds back what the host sends and is sent, until Hold(false), and nobody is told,
+// as when a network swallows packets. New connections are made, and get no answer.
+func (h *Host) Hold(on bool) { h.fabric.change(h, func() { h.held = on }) }
+
+// change changes what the connections of a host suffer from, or with nil all.
+func (f *Fabric) change(of *Host, by func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.paused = on
+	by()
 	for c := range f.conns {
-		c.in.pause(on)
+		if c.isOf(of) {
+			c.in.pause(f.stoppedLocked(c.hosts[0], c.hosts[1]))
+		}
 	}
+}
+
+// stoppedLocked reports whether nothing passes between two hosts.
+func (f *Fabric) stoppedLocked(a, b *Host) bool {
+	return f.paused || a.paused || b.paused || a.held || b.held
+}
+
+// Delay has f decide how long each piece takes that is written on the connections which
+// the host makes from now on, in either direction; nothing overtakes what was written
+// before it on the same connection. nil: no time. f is called by many goroutines.
+func (h *Host) Delay(f func() time.Duration) {
+	h.fabric.mu.Lock()
+	defer h.fabric.mu.Unlock()
+	h.delay = f
 }
 
 // Corrupt flips a bit of what each connection sends next to the host, as a bad network
@@ -90,18 +143,17 @@ func (f *Fabric) Corrupt(to *Host) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for c := range f.conns {
-		if c.local.Addr() == to.addr {
+		if c.hosts[0] == to {
 			c.in.corrupt()
 		}
 	}
 }
 
 // Refuse has new connections refused, until Refuse(false).
-func (f *Fabric) Refuse(on bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.refused = on
-}
+func (f *Fabric) Refuse(on bool) { f.change(nil, func() { f.refused = on }) }
+
+// Refuse has new connections from the host and to it refused, as Fabric.Refuse does.
+func (h *Host) Refuse(on bool) { h.fabric.change(h, func() { h.refused = on }) }
 
 // network is a Host as transport sees it.
 type network Host
@@ -111,13 +163,14 @@ func (n *network) Dial(ctx context.Context, local netip.Addr, remote netip.AddrP
 	f := n.fabric
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := f.listeners[remote]
-	if l == nil || f.refused || ctx.Err() != nil {
+	l, from := f.listeners[remote], f.hostLocked(local)
+	if l == nil || from == nil || f.refused || from.refused || l.host.refused || ctx.Err() != nil {
 		return nil, &net.OpError{Op: "dial", Net: "verbstest", Addr: tcpAddr(remote), Err: errors.Join(ctx.Err(), syscall.ECONNREFUSED)}
 	}
-	from := netip.AddrPortFrom(local, f.nextPortLocked())
-	there, back := newPipe(f.paused), newPipe(f.paused)
-	a, b := &conn{fabric: f, local: from, remote: remote, in: back, out: there}, &conn{fabric: f, local: remote, remote: from, in: there, out: back}
+	at, stopped := from.Addr(f.nextPortLocked()), f.stoppedLocked(from, l.host)
+	there, back := newPipe(stopped, from.delay), newPipe(stopped, from.delay)
+	a := &conn{fabric: f, hosts: [2]*Host{from, l.host}, local: at, remote: remote, in: back, out: there}
+	b := &conn{fabric: f, hosts: [2]*Host{l.host, from}, local: remote, remote: at, in: there, out: back}
 	select {
 	case l.queue <- b:
 	default:
@@ -141,7 +194,7 @@ func (n *network) Listen(local netip.AddrPort) (net.Listener, error) {
 	if f.listeners[local] != nil {
 		return nil, fmt.Errorf("verbstest: listen on %v: %w", local, syscall.EADDRINUSE)
 	}
-	l := &listener{fabric: f, addr: local, queue: make(chan *conn, 128), closed: make(chan struct{})}
+	l := &listener{fabric: f, host: (*Host)(n), addr: local, queue: make(chan *conn, 128), closed: make(chan struct{})}
 	f.listeners[local] = l
 	return l, nil
 }
@@ -155,6 +208,7 @@ func (f *Fabric) nextPortLocked() uint16 {
 // listener is a net.Listener of a Fabric.
 type listener struct {
 	fabric *Fabric
+	host   *Host
 	addr   netip.AddrPort
 	queue  chan *conn
 	once   sync.Once
@@ -203,23 +257,32 @@ func (*protector) Prepare(context.Context, transport.Flow) error { return nil }
 func (p *protector) Admit(_ context.Context, f transport.Flow, _ bool, _ transport.Monitored) (transport.Protection, error) {
 	p.fabric.mu.Lock()
 	defer p.fabric.mu.Unlock()
-	for _, h := range p.fabric.hosts {
-		if h.addr == f.Remote.Addr() {
-			return protection{h}, nil
-		}
+	peer := p.fabric.hostLocked(f.Remote.Addr())
+	if peer == nil {
+		return nil, fmt.Errorf("verbstest: no host has the address %v: %w", f.Remote.Addr(), transport.ErrNotProtected)
 	}
-	return nil, fmt.Errorf("verbstest: no host has the address %v: %w", f.Remote.Addr(), transport.ErrNotProtected)
+	return protection{(*Host)(p), peer}, nil
+}
+
+// hostLocked returns the host that has an address, nil if none has.
+func (f *Fabric) hostLocked(a netip.Addr) *Host {
+	i := slices.IndexFunc(f.hosts, func(h *Host) bool { return h.addr == a })
+	if i < 0 {
+		return nil
+	}
+	return f.hosts[i]
 }
 
 // protection is that of a connection with a peer.
-type protection struct{ peer *Host }
+type protection struct{ host, peer *Host }
 
 func (p protection) Peer() transport.Identity { return p.peer.name }
 
 func (p protection) Paused() bool {
-	p.peer.fabric.mu.Lock()
-	defer p.peer.fabric.mu.Unlock()
-	return p.peer.fabric.paused
+	f := p.peer.fabric
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.paused || p.host.paused || p.peer.paused
 }
 
 func (protection) Kind() string { return "memory" }
