@@ -3,6 +3,7 @@ package history
 import (
 	"testing"
 
+	"github.com/ironwarp/ironwarp/integration/history/register"
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
@@ -21,13 +22,13 @@ func (m *builder) tick() int64 {
 
 // conn opens a connection in an attachment's epoch.
 func (m *builder) conn(epoch int) *session {
-	s := &session{number: len(m.r.sessions) + 1, disk: 1, epoch: epoch, start: m.tick(), end: never}
+	s := &session{number: len(m.r.sessions) + 1, disk: 1, epoch: epoch, start: m.tick(), end: register.Never}
 	m.r.sessions = append(m.r.sessions, s)
 	return s
 }
 
 func (m *builder) begin(c *session, k opKind, value uint32, fua bool) *op {
-	o := &op{kind: k, disk: 1, blocks: 1, write: value, fua: fua, conn: c, call: m.tick(), ret: never, out: unknown}
+	o := &op{kind: k, disk: 1, blocks: 1, write: value, fua: fua, conn: c, call: m.tick(), ret: register.Never, out: unknown}
 	if k == opRead {
 		for range blockSize / sector {
 			o.seen = append(o.seen, []uint32{value})

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/ironwarp/ironwarp/integration/history/register"
 )
 
 // outcome is the result of an operation as its client got it.
@@ -156,7 +158,7 @@ func (r *recorder) lookLocked(o *op, data []byte) {
 func (r *recorder) open(disk uint8) *session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := &session{number: len(r.sessions) + 1, disk: disk, epoch: max(r.epochs[disk], 1), start: r.now(), end: never}
+	s := &session{number: len(r.sessions) + 1, disk: disk, epoch: max(r.epochs[disk], 1), start: r.now(), end: register.Never}
 	r.sessions = append(r.sessions, s)
 	return s
 }
@@ -194,7 +196,7 @@ func (r *recorder) happened(e event) {
 
 // excuse lets operations fail until end is called.
 func (r *recorder) excuse(disk uint8, why string, kinds ...opKind) (end func()) {
-	x := &excuse{disk: disk, from: r.now(), to: never, why: why, kinds: kinds}
+	x := &excuse{disk: disk, from: r.now(), to: register.Never, why: why, kinds: kinds}
 	r.mu.Lock()
 	r.excuses = append(r.excuses, x)
 	r.mu.Unlock()
@@ -213,9 +215,9 @@ func (r *recorder) history(disk uint8, s uint32, resent bool) (all []porcupine.O
 		if e.disk != disk {
 			continue
 		}
-		x := step{kind: stepCut}
+		x := register.Step{Kind: register.Cut}
 		if e.set != nil {
-			x = step{kind: stepSet, value: e.set[s]}
+			x = register.Step{Kind: register.Set, Value: e.set[s]}
 		} else {
 			lastCut = max(lastCut, e.ret)
 		}
@@ -232,7 +234,7 @@ func (r *recorder) history(disk uint8, s uint32, resent bool) (all []porcupine.O
 	}
 	for _, o := range ops {
 		// A write that no power cut follows may as well be durable at once.
-		x := step{value: o.write, fua: o.fua, durable: o.fua || o.call > lastCut, epoch: o.conn.epoch, start: o.conn.start}
+		x := register.Step{Value: o.write, FUA: o.fua, Durable: o.fua || o.call > lastCut, Epoch: o.conn.epoch, Start: o.conn.start}
 		add := func(to int64) {
 			all = append(all, porcupine.Operation{ClientId: o.conn.number, Input: x, Call: o.call, Return: to})
 		}
@@ -244,14 +246,14 @@ func (r *recorder) history(disk uint8, s uint32, resent bool) (all []porcupine.O
 					times++
 				}
 			}
-			x.kind, x.durable, x.died = stepMaybe, o.call > lastCut, o.conn.end
+			x.Kind, x.Durable, x.Died = register.Maybe, o.call > lastCut, o.conn.end
 			for i := 0; i < times && read[o.write]; i++ {
 				add(to)
 			}
 		}
 		switch {
 		case o.kind == opWrite && o.out == succeeded:
-			x.kind = stepWrite
+			x.Kind = register.Write
 			add(o.ret)
 			if resent {
 				maybe(0, o.ret)
@@ -261,11 +263,11 @@ func (r *recorder) history(disk uint8, s uint32, resent bool) (all []porcupine.O
 		case o.kind == opWrite:
 			maybe(1, r.fence(o.conn))
 		case o.kind == opFlush && o.out == succeeded:
-			x.kind = stepFlush
+			x.Kind = register.Flush
 			add(o.ret)
 		case o.kind == opRead && o.out == succeeded:
-			x.kind = stepRead
-			for _, x.value = range o.seen[s-o.block*(blockSize/sector)] {
+			x.Kind = register.Read
+			for _, x.Value = range o.seen[s-o.block*(blockSize/sector)] {
 				add(o.ret)
 			}
 		}
@@ -279,7 +281,7 @@ const maxTimes = 3
 // fence is when a later connection has been served: from then on no request of the
 // ended one may be carried out.
 func (r *recorder) fence(c *session) int64 {
-	at := int64(never)
+	at := int64(register.Never)
 	for _, o := range r.ops {
 		if o.disk == c.disk && o.conn.start > c.end && o.out == succeeded {
 			at = min(at, o.ret)
@@ -392,10 +394,10 @@ func (r *recorder) judge(t testing.TB, show bool) []string {
 				if seen {
 					continue // all sectors of a block have seen the same, mostly
 				}
-				result := porcupine.CheckOperationsTimeout(model, h, searchTime)
+				result := porcupine.CheckOperationsTimeout(register.Model, h, searchTime)
 				if result == porcupine.Illegal {
 					h = r.history(p.disk, p.sector, true)
-					result = porcupine.CheckOperationsTimeout(model, h, searchTime)
+					result = porcupine.CheckOperationsTimeout(register.Model, h, searchTime)
 				}
 				var text string
 				switch result {
@@ -412,7 +414,7 @@ func (r *recorder) judge(t testing.TB, show bool) []string {
 				show := show && pictures <= maxPictures
 				mu.Unlock()
 				if show {
-					_, info := porcupine.CheckOperationsVerbose(model, h, searchTime)
+					_, info := porcupine.CheckOperationsVerbose(register.Model, h, searchTime)
 					t.Logf("sector %d of disk %d: %s", p.sector, p.disk, explain(h, info))
 					picture(t, fmt.Sprintf("disk%d-sector%d.html", p.disk, p.sector), info)
 				}
@@ -437,7 +439,7 @@ func explain(h []porcupine.Operation, info porcupine.LinearizationInfo) string {
 	line := func(i int) string {
 		o := h[i]
 		end := "never"
-		if o.Return != never {
+		if o.Return != register.Never {
 			end = fmt.Sprintf("%.6f", time.Duration(o.Return).Seconds())
 		}
 		return fmt.Sprintf("\n  %.6f to %s s, connection %d: %v", time.Duration(o.Call).Seconds(), end, o.ClientId, o.Input)
@@ -466,7 +468,7 @@ func picture(t testing.TB, name string, info porcupine.LinearizationInfo) {
 	path := filepath.Join(dir, name)
 	err := os.MkdirAll(dir, 0o755)
 	if err == nil {
-		err = porcupine.VisualizePath(model, info, path)
+		err = porcupine.VisualizePath(register.Model, info, path)
 	}
 	if err != nil {
 		t.Logf("no picture of the history: %v", err)

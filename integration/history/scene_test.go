@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/integration/history/register"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/iwarptest"
 )
@@ -268,7 +269,7 @@ func (s *scene) audit(d *disk, path string) {
 // auditFrom is audit of a small disk's number of blocks, from block first on.
 func (s *scene) auditFrom(d *disk, path string, first uint32) {
 	s.Helper()
-	c := &session{number: 0, disk: d.number, epoch: 1 << 30, start: s.rec.now(), end: never}
+	c := &session{number: 0, disk: d.number, epoch: 1 << 30, start: s.rec.now(), end: register.Never}
 	for b := first; b < first+diskBlocks; b++ {
 		o := &op{kind: opRead, disk: d.number, block: b, blocks: 1, conn: c}
 		s.rec.invoke(o)

@@ -1,4 +1,7 @@
-package history
+// Package register is a model of a sector of a disk with a volatile cache, for porcupine,
+// which searches a history of Steps for an order in which one disk could have carried them
+// out.
+package register
 
 import (
 	"fmt"
@@ -8,27 +11,28 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// stepKind is what happens to a sector in a step.
-type stepKind uint8
+// Kind is what happens to a sector in a step.
+type Kind uint8
 
+// The kinds of steps.
 const (
-	stepRead  stepKind = iota
-	stepWrite          // acknowledged
-	stepMaybe          // a write whose outcome is unknown, or that may be carried out once more
-	stepFlush          // acknowledged
-	stepCut            // power
-	stepSet            // the disk's content was replaced
+	Read  Kind = iota
+	Write      // acknowledged
+	Maybe      // a write whose outcome is unknown, or that may be carried out once more
+	Flush      // acknowledged
+	Cut        // power
+	Set        // the disk's content was replaced
 )
 
-// step is one operation as a sector sees it.
-type step struct {
-	kind    stepKind
-	value   uint32 // read, written or set: the number of the write
-	durable bool   // it counts as durable when it is carried out
-	fua     bool
-	epoch   int   // of the attachment: a new one starts with each attach
-	start   int64 // when the connection was opened
-	died    int64 // stepMaybe: when its connection ended; what was opened later is a successor
+// Step is one operation as a sector sees it.
+type Step struct {
+	Kind    Kind
+	Value   uint32 // read, written or set: the number of the write
+	Durable bool   // it counts as durable when it is carried out
+	FUA     bool
+	Epoch   int   // of the attachment: a new one starts with each attach
+	Start   int64 // when the connection was opened
+	Died    int64 // Maybe: when its connection ended; what was opened later is a successor
 }
 
 // held is a value that a sector may have after a power cut.
@@ -72,29 +76,29 @@ func (s state) put(v uint32, epoch int, durable bool) state {
 }
 
 // next are the states that a step may lead to: none if the step is impossible.
-func (s state) next(x step) []state {
+func (s state) next(x Step) []state {
 	after := s
-	after.last = max(s.last, x.start)
-	switch x.kind {
-	case stepRead:
-		if x.value != s.now {
+	after.last = max(s.last, x.Start)
+	switch x.Kind {
+	case Read:
+		if x.Value != s.now {
 			return nil
 		}
 		return []state{after}
-	case stepWrite:
-		return []state{after.put(x.value, x.epoch, x.durable)}
-	case stepMaybe:
-		if s.last > x.died {
+	case Write:
+		return []state{after.put(x.Value, x.Epoch, x.Durable)}
+	case Maybe:
+		if s.last > x.Died {
 			return []state{s} // a successor has been served: too late
 		}
-		return []state{s, s.put(x.value, 0, x.durable)}
-	case stepFlush:
-		if s.lost >= x.epoch {
+		return []state{s, s.put(x.Value, 0, x.Durable)}
+	case Flush:
+		if s.lost >= x.Epoch {
 			return nil // it vouches for what was lost
 		}
 		after.since = []held{{s.now, 0}}
 		return []state{after}
-	case stepCut:
+	case Cut:
 		var all []state
 		lost := s.lost
 		for i := len(s.since) - 1; i >= 0; i-- {
@@ -105,50 +109,51 @@ func (s state) next(x step) []state {
 			lost = max(lost, s.since[i].epoch)
 		}
 		return all
-	default: // stepSet
-		s.now, s.since = x.value, []held{{x.value, 0}}
+	default: // Set
+		s.now, s.since = x.Value, []held{{x.Value, 0}}
 		return []state{s}
 	}
 }
 
-func (x step) String() string {
+func (x Step) String() string {
 	fua := ""
-	if x.fua {
+	if x.FUA {
 		fua = " FUA"
 	}
-	switch x.kind {
-	case stepRead:
-		return fmt.Sprintf("read %d", x.value)
-	case stepWrite:
-		return fmt.Sprintf("write %d%s", x.value, fua)
-	case stepMaybe:
-		return fmt.Sprintf("write %d, or not", x.value)
-	case stepFlush:
+	switch x.Kind {
+	case Read:
+		return fmt.Sprintf("read %d", x.Value)
+	case Write:
+		return fmt.Sprintf("write %d%s", x.Value, fua)
+	case Maybe:
+		return fmt.Sprintf("write %d, or not", x.Value)
+	case Flush:
 		return "flush"
-	case stepCut:
+	case Cut:
 		return "power cut"
 	}
-	return fmt.Sprintf("another disk, with %d", x.value)
+	return fmt.Sprintf("another disk, with %d", x.Value)
 }
 
-// model of one sector, a register. Histories are cut into sectors before.
-var model = (&porcupine.NondeterministicModel{
+// Model is of one sector, a register: histories are cut into sectors before. The input of
+// an operation is a Step.
+var Model = (&porcupine.NondeterministicModel{
 	Init: func() []any { return []any{state{since: []held{{}}}} },
 	Step: func(st, in, _ any) []any {
 		var out []any
-		for _, n := range st.(state).next(in.(step)) {
+		for _, n := range st.(state).next(in.(Step)) {
 			out = append(out, n)
 		}
 		return out
 	},
 	Equal:             func(a, b any) bool { return a.(state).equal(b.(state)) },
 	Hash:              func(s any) uint64 { return s.(state).hash() },
-	DescribeOperation: func(in, _ any) string { return in.(step).String() },
+	DescribeOperation: func(in, _ any) string { return in.(Step).String() },
 	DescribeState: func(s any) string {
 		st := s.(state)
 		return fmt.Sprintf("%d, after a power cut one of %v", st.now, st.since)
 	},
 }).ToModel()
 
-// never is the end time of what does not end.
-const never = math.MaxInt64
+// Never is the end time of what does not end.
+const Never = math.MaxInt64
