@@ -25,7 +25,7 @@ const attackPrefix = labPrefix + "/attack"
 
 // scenes are other packages whose tests are run in such a build, too: each scene has to
 // lose written data there.
-var scenes = []string{labPrefix + "/history", "/rnbd", "/nbd"}
+var scenes = []string{labPrefix + "/history", labPrefix + "/simulation", "/rnbd", "/nbd"}
 
 // weakened is added to the names of those packages.
 const weakened = " [weakened]"

@@ -1,0 +1,351 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/rnbd"
+	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs/verbstest"
+)
+
+// client is a host that attaches the disk, and its administrator, who attaches it again
+// when it was lost.
+type client struct {
+	w      *world
+	name   string
+	number int
+	plan   clientPlan
+	links  []*verbstest.Host // one for each path
+	done   chan struct{}
+
+	budget atomic.Int64 // operations
+
+	mu    sync.Mutex // guards the fields below it
+	proc  *clientProcess
+	claim rnbd.Claim // as stored in a file
+	epoch int        // counts attachments that know nothing of those before
+}
+
+// clientProcess is a program of a client's that has the disk attached.
+type clientProcess struct {
+	*process
+	c      *client
+	ctx    context.Context
+	cancel context.CancelFunc
+	rc     *rnbd.Client
+}
+
+// attachment is an opening of the disk by a process.
+type attachment struct {
+	client   *client
+	process  *clientProcess
+	epoch    int
+	readOnly bool
+	start    int64
+}
+
+func newClient(w *world, name string, plan clientPlan) *client {
+	c := &client{w: w, name: name, number: len(w.clients), plan: plan, done: make(chan struct{}), epoch: 1}
+	c.budget.Store(int64(w.plan.ops))
+	h := w.fabric.Host(c.name)
+	for k, from := range plan.delays {
+		if k > 0 {
+			h = h.Link()
+		}
+		rnd, mu := w.rand(fmt.Sprint(c.name, k)), new(sync.Mutex)
+		h.Delay(func() time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return logTime(rnd, from, 4*from)
+		})
+		c.links = append(c.links, h)
+	}
+	return c
+}
+
+// network is what a process dials by. Once it is dead it does not.
+type network struct {
+	transport.Network
+	p *process
+}
+
+func (n network) Dial(ctx context.Context, local netip.Addr, remote netip.AddrPort) (net.Conn, error) {
+	if n.p.dead.Load() {
+		return nil, syscall.ENETDOWN
+	}
+	return n.Network.Dial(ctx, local, remote)
+}
+
+// path is the configuration of a path of the process.
+func (p *clientProcess) path(i int) rtrs.PathConfig {
+	t := p.c.links[i].Transport()
+	t.Network = network{t.Network, p.process}
+	return rtrs.PathConfig{Name: pathName(i), Remote: p.w.host.Addr(port), Transport: t}
+}
+
+// live has the client work until the world ends.
+func (c *client) live() {
+	defer close(c.done)
+	rnd := c.w.rand(c.name)
+	for !c.w.over.Load() {
+		c.run(rnd)
+		if !c.w.over.Load() {
+			sleep(logTime(rnd, time.Millisecond, 5*time.Second))
+		}
+	}
+}
+
+// run is the life of one process.
+func (c *client) run(rnd *rand.Rand) {
+	p := c.start()
+	defer p.stop()
+	for !p.connect() {
+		if !p.pause(time.Second) {
+			return
+		}
+	}
+	for p.attach(rnd) && p.pause(time.Second) {
+	}
+}
+
+// start starts a process.
+func (c *client) start() *clientProcess {
+	p := &clientProcess{process: c.w.newProcess(), c: c}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.proc = p
+	return p
+}
+
+func (p *clientProcess) stop() {
+	p.c.mu.Lock()
+	p.c.proc = nil
+	p.c.mu.Unlock()
+	p.cancel()
+	if p.rc != nil {
+		p.rc.Close()
+	}
+	p.dev.Close()
+}
+
+// connect opens the process's session.
+func (p *clientProcess) connect() bool {
+	c, w := p.c, p.w
+	cfg := rtrs.ClientConfig{ULP: p.ulp, Name: c.name, Policy: w.plan.policy, Conns: w.plan.conns, QueueDepth: w.plan.depth,
+		Heartbeat: w.plan.heartbeat, Logger: w.log(c.name)}
+	for i := range c.links {
+		cfg.Paths = append(cfg.Paths, p.path(i))
+	}
+	rc, err := rnbd.Connect(p.ctx, rnbd.ClientConfig{RTRS: cfg, Logger: w.log(c.name)})
+	if err != nil {
+		w.happens("%s cannot connect: %v", c.name, err)
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.rc = rc
+	return true
+}
+
+// pause returns false if the process is to end.
+func (p *clientProcess) pause(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return !p.w.over.Load()
+	case <-p.ctx.Done():
+		return false
+	}
+}
+
+// attach attaches the disk, and works until it is lost. It returns false if the process
+// is to end.
+func (p *clientProcess) attach(rnd *rand.Rand) bool {
+	a, d := p.open()
+	if d == nil {
+		return !p.dead.Load()
+	}
+	var wg sync.WaitGroup
+	for range p.w.plan.workers {
+		rnd := rand.New(rand.NewPCG(rnd.Uint64(), 1))
+		wg.Go(func() { p.work(a, d, rnd) })
+	}
+	wg.Wait()
+	if p.dead.Load() {
+		return false
+	}
+	p.detach(d)
+	return !p.w.over.Load()
+}
+
+// open attaches the disk. It returns nil if it cannot.
+func (p *clientProcess) open() (*attachment, *rnbd.Disk) {
+	c, w := p.c, p.w
+	c.mu.Lock()
+	a := &attachment{client: c, process: p, epoch: c.epoch, readOnly: c.plan.reader}
+	opt := rnbd.OpenOptions{ReadOnly: a.readOnly, Claim: c.claim, Keep: func(cl rnbd.Claim) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if p.dead.Load() {
+			return context.Canceled
+		}
+		c.claim = cl
+		return nil
+	}}
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(p.ctx, openTimeout)
+	defer cancel()
+	d, err := p.rc.Open(ctx, exportName, opt)
+	if err != nil {
+		w.happens("%s cannot attach the disk: %v", c.name, err)
+		c.forget(err)
+		return nil, nil
+	}
+	a.start = w.now()
+	w.mu.Lock()
+	w.attached = append(w.attached, a)
+	w.mu.Unlock()
+	w.happens("%s has attached the disk, epoch %d", c.name, a.epoch)
+	return a, d
+}
+
+// openTimeout is how long an administrator waits for an attachment.
+const openTimeout = 20 * time.Second
+
+// detach detaches the disk.
+func (p *clientProcess) detach(d *rnbd.Disk) {
+	lost := d.Info().Err
+	_ = d.Close()
+	p.w.happens("%s detaches the disk: %v", p.c.name, lost)
+	p.c.forget(lost)
+}
+
+// forget is what an administrator does who is told that writes are lost, or that another
+// has written: the disk is attached anew.
+func (c *client) forget(err error) {
+	if !isForGood(err) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.claim = rnbd.Claim{}
+	c.epoch++
+}
+
+func isForGood(err error) bool {
+	return errors.Is(err, rnbd.ErrWritesLost) || errors.Is(err, rnbd.ErrPlaceTaken) || errors.Is(err, rnbd.ErrOtherDisk) || errors.Is(err, rnbd.ErrDamaged)
+}
+
+// work is one user of the disk.
+func (p *clientProcess) work(a *attachment, d *rnbd.Disk, rnd *rand.Rand) {
+	for range 3 + rnd.IntN(20) {
+		if p.c.budget.Add(-1) < 0 {
+			select {
+			case <-p.w.end:
+			case <-p.ctx.Done():
+			}
+		}
+		if p.w.over.Load() || p.dead.Load() {
+			return
+		}
+		o := &op{by: a, kind: block.OpRead}
+		switch n := rnd.IntN(20); {
+		case n < 3:
+			o.kind = block.OpFlush
+		case n < 13 && !a.readOnly:
+			o.kind = block.OpWrite
+			o.fua = n == 12
+		}
+		if o.kind != block.OpFlush {
+			o.first = rnd.IntN(sectors)
+			o.count = 1 + rnd.IntN(min(3, sectors-o.first))
+		}
+		p.do(d, o)
+		if o.errno != 0 && isForGood(d.Info().Err) {
+			return
+		}
+		if !p.pause(logTime(rnd, 100*time.Microsecond, p.w.plan.think)) {
+			return
+		}
+	}
+}
+
+type waiter chan syscall.Errno
+
+func (w waiter) Complete(e syscall.Errno) { w <- e }
+
+// do carries out one operation, and records it.
+func (p *clientProcess) do(d *rnbd.Disk, o *op) {
+	w := p.w
+	w.invoke(o)
+	var fl block.Flags
+	if o.fua {
+		fl = block.FUA
+	}
+	io, err := d.Get(p.ctx, o.kind, uint64(o.first)*sectorSize, uint32(o.count)*sectorSize, fl)
+	if err != nil {
+		errno := syscall.EIO
+		errors.As(err, &errno)
+		w.complete(o, errno, d.Info().Err, p.dead.Load())
+		return
+	}
+	defer io.Release()
+	if o.kind == block.OpWrite {
+		at := o.first
+		for _, b := range io.Buffers() {
+			for ; len(b) > 0; b = b[sectorSize:] {
+				fill(b[:sectorSize], at, o.write)
+				at++
+			}
+		}
+	}
+	done := make(waiter, 1)
+	io.Submit(done, false)
+	errno := <-done
+	if o.kind == block.OpRead && errno == 0 {
+		at := o.first
+		for _, b := range io.Buffers() {
+			for ; len(b) > 0; b = b[sectorSize:] {
+				v, ok := number(b[:sectorSize], at)
+				if !ok {
+					w.wrong("%v returns parts of several sectors, or of another", o)
+				}
+				o.seen = append(o.seen, v)
+				at++
+			}
+		}
+	}
+	w.complete(o, errno, d.Info().Err, p.dead.Load())
+}
+
+// kill ends the client's process, if it has one, as SIGKILL does.
+func (c *client) kill() {
+	c.mu.Lock()
+	p := c.proc
+	if p == nil {
+		c.mu.Unlock()
+		return
+	}
+	p.dead.Store(true)
+	rc := p.rc
+	c.mu.Unlock()
+	for _, l := range c.links {
+		l.Cut()
+	}
+	c.w.happens("%s killed", c.name)
+	p.cancel()
+	if rc != nil {
+		rc.Close()
+	}
+}

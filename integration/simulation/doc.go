@@ -1,0 +1,32 @@
+// Package simulation runs a server with a disk, and clients that write and read it over
+// several paths, in one process and in time that passes when nobody has anything to do
+// (testing/synctest). A number, the seed, draws everything: how many clients, paths and
+// connections there are, what the clients ask for and when, how long each message and each
+// I/O takes, and what goes wrong. A run of a minute takes some 10 ms.
+//
+// What runs is the product: rnbd, rtrs, verbs, rdmap, ddp, mpa. Below it are an in-memory
+// network (verbstest) whose links are cut, swallow what is sent, are without their security
+// association, refuse, and take different times, so that paths overtake one another; and a
+// disk in memory with a volatile cache. The server's process is killed, its host loses its
+// power and comes back, with or without a word; clients are killed, isolated until another
+// takes their place, and lose and get paths; storage is slow, fails, writes short, and is
+// opened again under its users.
+//
+// The disk knows what it has executed, and when. After each run:
+//
+//   - A write was executed at most once, unless the server has forgotten the session in
+//     between; by the time that it was acknowledged; and never after it was answered.
+//   - Nor after the client's next process, or, where one may write, another client had the
+//     disk for writing.
+//   - A read has returned what each sector had at some time of the read.
+//   - What a power cut took was not written with FUA, and no flush has vouched for it,
+//     before or after.
+//   - What failed has a cause, everything ends, and the disk can be read at the end.
+//
+// # How far a seed repeats a run
+//
+// All random numbers are of the seed, each link and each purpose with its own sequence, and
+// time is the bubble's, so that runs of one seed mostly have the same events at the same
+// times. What the seed does not decide is which of several goroutines goes first that can
+// run at the same moment: repeat a seed several times, or with GOMAXPROCS=1.
+package simulation

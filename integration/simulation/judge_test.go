@@ -1,0 +1,273 @@
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/integration/history/register"
+	"github.com/ironwarp/ironwarp/rnbd"
+)
+
+// op is one operation of a client.
+type op struct {
+	by           *attachment
+	kind         block.Op
+	first, count int // sectors
+	write        uint64
+	fua          bool
+
+	call, ret int64 // ret is 0 while nobody knows what became of it
+	unknown   bool  // its process was killed
+	errno     syscall.Errno
+	why       error    // what was wrong with the disk then
+	seen      []uint64 // by a read, of each sector
+}
+
+func (o *op) String() string {
+	what := fmt.Sprintf("read of sectors %d to %d", o.first, o.first+o.count-1)
+	switch o.kind {
+	case block.OpWrite:
+		what = fmt.Sprintf("write %d to sectors %d to %d", o.write, o.first, o.first+o.count-1)
+		if o.fua {
+			what += " with FUA"
+		}
+	case block.OpFlush:
+		what = "flush"
+	}
+	return fmt.Sprintf("%s by %s (#%d to #%d)", what, o.by.client.name, o.call, o.ret)
+}
+
+func (o *op) covers(sector int) bool { return sector >= o.first && sector < o.first+o.count }
+func (o *op) succeeded() bool        { return o.ret != 0 && !o.unknown && o.errno == 0 }
+
+func (w *world) invoke(o *op) {
+	w.mu.Lock()
+	if o.kind == block.OpWrite {
+		w.writes++
+		o.write = w.writes
+	}
+	o.call = w.now()
+	w.ops = append(w.ops, o)
+	w.mu.Unlock()
+	w.happens("%v begins", o)
+}
+
+// complete records the end of an operation, of which nobody heard if its process is dead.
+func (w *world) complete(o *op, errno syscall.Errno, why error, dead bool) {
+	w.mu.Lock()
+	o.ret, o.errno, o.why, o.unknown = w.now(), errno, why, dead
+	w.mu.Unlock()
+	w.happens("%v ends: %v, dead %v, seen %v", o, errno, dead, o.seen)
+}
+
+// judge checks what happened against what is promised.
+func (w *world) judge() {
+	for _, o := range w.ops {
+		switch {
+		case o.ret == 0:
+			w.wrong("%v has no end", o)
+			continue
+		case o.errno != 0 && !o.unknown && !w.excused(o):
+			w.wrong("%v failed without a cause: %v, %v", o, o.errno, o.why)
+		}
+		switch o.kind {
+		case block.OpWrite:
+			w.judgeWrite(o)
+		case block.OpRead:
+			if o.succeeded() {
+				w.judgeRead(o)
+			}
+		}
+	}
+	for i := range w.disk.sectors {
+		for _, c := range w.disk.sectors[i].changes {
+			for _, lost := range c.lost {
+				w.judgeLoss(i, c.at, lost)
+			}
+		}
+	}
+	w.judgeHistories()
+}
+
+// judgeWrite checks when a write was executed: at most once; if it was acknowledged, by
+// then, and if it was answered in another way, not afterwards; and not after a successor
+// had the disk.
+func (w *world) judgeWrite(o *op) {
+	for i := o.first; i < o.first+o.count; i++ {
+		at := w.disk.sectors[i].executions(o.write)
+		if o.succeeded() && (len(at) == 0 || at[0] > o.ret) {
+			w.wrong("%v: sector %d was not written when it was acknowledged", o, i)
+		}
+		for k, t := range at {
+			if k > 0 && !w.forgot(o.by.client, at[k-1], t) {
+				w.wrong("%v: sector %d was written more than once (%v)", o, i, at)
+			}
+			if k > 0 && w.overtaken(o, i, at[k-1], t) {
+				w.wrong("%v: sector %d was written again after a later write was acknowledged (%v)", o, i, at)
+			}
+			if !o.unknown && t > o.ret {
+				w.wrong("%v: sector %d was written after it was answered (%v)", o, i, at)
+			}
+			if s := w.successor(o, t); s != nil {
+				w.wrong("%v: sector %d was written (%v) after %s had attached the disk (#%d)", o, i, at, s.client.name, s.start)
+			}
+		}
+	}
+}
+
+// executions is when a write was executed.
+func (s *sector) executions(write uint64) (at []int64) {
+	for _, c := range s.changes {
+		if c.value == write && !c.cut {
+			at = append(at, c.at)
+		}
+	}
+	return at
+}
+
+// forgot reports whether the server has forgotten what a client had sent it between two
+// times: then a write may be executed again, in its place.
+func (w *world) forgot(c *client, from, to int64) bool {
+	return slices.ContainsFunc(w.begun, func(b began) bool { return string(b.client) == c.name && b.at > from && b.at < to })
+}
+
+// overtaken reports whether between two executions of a write another of the sector was
+// executed that nobody but the same client, or the only writer, can have made.
+func (w *world) overtaken(o *op, i int, from, to int64) bool {
+	return slices.ContainsFunc(w.disk.sectors[i].changes, func(c change) bool {
+		if c.cut || c.value == o.write || c.at < from || c.at > to {
+			return false
+		}
+		by := w.writeOp(c.value)
+		return by.succeeded() && by.ret < to && (!w.plan.shared || by.by.client == o.by.client)
+	})
+}
+
+// writeOp returns the operation that wrote a value.
+func (w *world) writeOp(value uint64) *op {
+	i := slices.IndexFunc(w.ops, func(o *op) bool { return o.kind == block.OpWrite && o.write == value })
+	return w.ops[i]
+}
+
+// successor returns an attachment that had the disk before a write was executed, and after
+// which it must not be.
+func (w *world) successor(o *op, executed int64) *attachment {
+	for _, a := range w.attached {
+		if a.readOnly || a == o.by || a.start < o.by.start || a.start < o.call || a.start > executed {
+			continue
+		}
+		if a.client == o.by.client && a.process != o.by.process || a.client != o.by.client && !w.plan.shared {
+			return a
+		}
+	}
+	return nil
+}
+
+// judgeRead checks that each sector had what was read at some time of the read.
+func (w *world) judgeRead(o *op) {
+	for k, v := range o.seen {
+		cs := w.disk.sectors[o.first+k].changes
+		ok := false
+		for i, c := range cs {
+			until := o.ret
+			if i+1 < len(cs) {
+				until = cs[i+1].at
+			}
+			ok = ok || c.value == v && c.at < o.ret && until >= o.call
+		}
+		if !ok {
+			w.wrong("%v: sector %d did not have %d then", o, o.first+k, v)
+		}
+	}
+}
+
+// judgeLoss checks that nobody vouched for a write that a power cut has taken.
+func (w *world) judgeLoss(sector int, cut int64, lost uint64) {
+	o := w.writeOp(lost)
+	if !o.succeeded() || o.ret > cut {
+		return
+	}
+	if o.fua {
+		w.wrong("%v: sector %d has lost it in the power cut at #%d", o, sector, cut)
+	}
+	for _, f := range w.ops {
+		if f.kind != block.OpFlush || !f.succeeded() || f.call < o.ret {
+			continue
+		}
+		if f.ret < cut || f.by.client == o.by.client && f.by.epoch == o.by.epoch {
+			w.wrong("%v vouches for %v, which sector %d has lost in the power cut at #%d", f, o, sector, cut)
+		}
+	}
+}
+
+// excused reports whether there is a cause for the failure of an operation.
+func (w *world) excused(o *op) bool {
+	if w.disk.failed[o.write] || o.kind == block.OpFlush && w.disk.damaged {
+		return true
+	}
+	switch {
+	case errors.Is(o.why, rnbd.ErrWritesLost):
+		return slices.ContainsFunc(w.disk.sectors[0].changes, func(c change) bool { return c.cut && c.at < o.ret })
+	case errors.Is(o.why, rnbd.ErrDamaged):
+		return w.disk.damaged
+	case errors.Is(o.why, rnbd.ErrPlaceTaken):
+		return !w.plan.shared && slices.ContainsFunc(w.attached, func(a *attachment) bool {
+			return a.client != o.by.client && !a.readOnly && a.start > o.by.start && a.start < o.ret
+		})
+	}
+	return false
+}
+
+// history is what clients saw of a sector, for porcupine. judgeLoss knows better than one
+// sector's history whether a flush may vouch for what was lost.
+func (w *world) history(i int) (all []porcupine.Operation) {
+	s := &w.disk.sectors[i]
+	for _, c := range s.changes {
+		if c.cut {
+			all = append(all, porcupine.Operation{Input: register.Step{Kind: register.Cut}, Call: c.at, Return: c.at})
+		}
+	}
+	for _, o := range w.ops {
+		add := func(x register.Step) {
+			all = append(all, porcupine.Operation{ClientId: o.by.client.number, Input: x, Call: o.call, Return: o.ret})
+		}
+		switch {
+		case o.kind == block.OpFlush && o.succeeded():
+			add(register.Step{Kind: register.Flush, Epoch: math.MaxInt})
+		case o.kind == block.OpRead && o.succeeded() && o.covers(i):
+			add(register.Step{Kind: register.Read, Value: uint32(o.seen[i-o.first])})
+		case o.kind == block.OpWrite && o.covers(i):
+			x := register.Step{Kind: register.Write, Value: uint32(o.write), FUA: o.fua, Durable: o.fua}
+			if o.succeeded() {
+				add(x)
+			}
+			x.Kind, x.Durable, x.Died = register.Maybe, false, register.Never
+			for n := range s.executions(o.write) {
+				if n > 0 || !o.succeeded() {
+					add(x)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// judgeHistories checks that there is an order in which one disk could have done, sector by
+// sector, what the clients saw.
+func (w *world) judgeHistories() {
+	for i := range w.disk.sectors {
+		if porcupine.CheckOperationsTimeout(register.Model, w.history(i), searchTime) != porcupine.Ok {
+			w.wrong("sector %d: no order of its operations explains what the clients saw", i)
+		}
+	}
+}
+
+// searchTime bounds the search for an order.
+const searchTime = 20 * time.Second

@@ -1,0 +1,96 @@
+package simulation
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/ironwarp/ironwarp/rtrs"
+)
+
+// plan is what is drawn of a run before it begins.
+type plan struct {
+	clients   []clientPlan
+	shared    bool // writers
+	workers   int
+	ops       int // of each client
+	think     time.Duration
+	conns     int
+	depth     int
+	policy    rtrs.Policy
+	heartbeat rtrs.HeartbeatConfig
+	linger    time.Duration
+	grace     time.Duration
+	actions   []action
+}
+
+// clientPlan is what is drawn of a client.
+type clientPlan struct {
+	delays []time.Duration // of the paths
+	reader bool
+}
+
+// action is a fault, and for how long it lasts.
+type action struct {
+	after  time.Duration // the one before
+	last   time.Duration
+	kind   kind
+	client int
+	path   int
+	draw   uint64
+}
+
+// kind is what an action does.
+type kind int
+
+const (
+	cutPath kind = iota
+	holdPath
+	pausePath
+	refusePath
+	cutAll
+	isolate
+	killServer
+	cutPower
+	killClient
+	slowDisk
+	failDisk
+	pathOff
+	pathAway
+	setPolicy
+	replaceExport
+	numKinds
+)
+
+var kindNames = [...]string{"path cut", "path swallows", "SA away", "path refuses", "all paths cut", "client isolated", "server killed", "power cut", "client killed",
+	"storage slow", "storage fails", "path disconnected", "path removed", "policy", "export replaced"}
+
+// likely are kinds that are drawn more often: much has to come together for them to do harm.
+var likely = [...]kind{isolate, killServer, cutAll}
+
+func drawKind(rnd *rand.Rand) kind {
+	if rnd.IntN(3) == 0 {
+		return likely[rnd.IntN(len(likely))]
+	}
+	return kind(rnd.IntN(int(numKinds)))
+}
+
+// draw draws a plan.
+func draw(rnd *rand.Rand) plan {
+	p := plan{shared: rnd.IntN(3) == 0, workers: 1 + rnd.IntN(3), ops: 10 + rnd.IntN(20), think: logTime(rnd, time.Millisecond, 2*time.Second),
+		conns: 1 + rnd.IntN(2), depth: 2 + rnd.IntN(6), policy: rtrs.Policy(rnd.IntN(4)), heartbeat: rtrs.HeartbeatConfig{Interval: time.Second, Missed: 1 + rnd.IntN(3)},
+		linger: logTime(rnd, time.Second, 15*time.Second), grace: logTime(rnd, 5*time.Second, 30*time.Second)}
+	for i := range 1 + rnd.IntN(3) {
+		c := clientPlan{reader: i > 0 && rnd.IntN(3) == 0}
+		for range 1 + rnd.IntN(3) {
+			c.delays = append(c.delays, logTime(rnd, 20*time.Microsecond, 20*time.Millisecond))
+		}
+		p.clients = append(p.clients, c)
+	}
+	for range 2 + rnd.IntN(6) {
+		a := action{after: logTime(rnd, time.Millisecond, 3*time.Second), last: logTime(rnd, time.Millisecond, 10*time.Second), kind: drawKind(rnd), draw: rnd.Uint64()}
+		a.client = rnd.IntN(len(p.clients))
+		a.path = rnd.IntN(len(p.clients[a.client].delays))
+		p.actions = append(p.actions, a)
+	}
+	return p
+}

@@ -1,0 +1,130 @@
+package simulation
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/internal/checks"
+)
+
+// patience is how long the clients may take when nothing is in their way any more.
+const patience = 3 * time.Minute
+
+// simulate is one run.
+func simulate(t *testing.T, seed uint64, verbose bool) (w *world) {
+	synctest.Test(t, func(*testing.T) {
+		w = newWorld(seed, verbose)
+		w.run()
+	})
+	slices.Sort(w.faults)
+	return w
+}
+
+func (w *world) run() {
+	w.startServer()
+	for _, c := range w.clients {
+		go c.live()
+	}
+	w.play()
+	sleep(time.Second)
+	w.happens("the end begins")
+	w.over.Store(true)
+	close(w.end)
+	late := time.After(patience)
+	for _, c := range w.clients {
+		select {
+		case <-c.done:
+		case <-late:
+			w.wrong("%s does not end", c.name)
+			c.kill()
+			<-c.done
+		}
+	}
+	w.audit()
+	w.takeServer().stop()
+	w.disposal.Wait()
+	w.judge()
+}
+
+// audit reads the disk at the end, by a client of its own.
+func (w *world) audit() {
+	c := newClient(w, "auditor", clientPlan{delays: []time.Duration{time.Millisecond}, reader: true})
+	p := c.start()
+	defer p.stop()
+	if !p.connect() {
+		w.wrong("the server admits nobody at the end")
+		return
+	}
+	a, d := p.open()
+	if d == nil {
+		w.wrong("the disk cannot be attached at the end")
+		return
+	}
+	p.do(d, &op{by: a, kind: block.OpRead, count: sectors})
+	p.detach(d)
+}
+
+// kept are seeds that have found a fault. A change of what is drawn makes them others:
+// look for new ones then, with what was mended undone.
+var kept []uint64
+
+// fewSeeds is how many runs there are unless somebody asks for more: each costs some 10 ms
+// of processor time.
+const fewSeeds = 1000
+
+// fromEnvironment returns a number, or def.
+func fromEnvironment(t *testing.T, name string, def uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return def
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// TestSeeds runs what each seed draws, and finds nothing wrong.
+func TestSeeds(t *testing.T) {
+	if checks.Weakened {
+		t.Skip("the runs are the same in both builds")
+	}
+	first := fromEnvironment(t, "IRONWARP_SIMULATION_FIRST", 1)
+	n := fromEnvironment(t, "IRONWARP_SIMULATION_SEEDS", fewSeeds)
+	seeds := slices.Clone(kept)
+	for seed := first; seed < first+n; seed++ {
+		seeds = append(seeds, seed)
+	}
+	begin := time.Now()
+	failed := 0
+	for _, seed := range seeds {
+		if w := simulate(t, seed, false); len(w.faults) > 0 {
+			t.Errorf("seed %d (IRONWARP_SIMULATION_SEED=%d go test ./integration/simulation -run TestSeed$ -v shows it):\n%s", seed, seed, strings.Join(w.faults, "\n"))
+			if failed++; failed == 10 {
+				break
+			}
+		}
+	}
+	t.Logf("%d seeds, %v each", len(seeds), time.Since(begin)/time.Duration(len(seeds)))
+}
+
+// TestSeed shows the run of one seed.
+func TestSeed(t *testing.T) {
+	seed := fromEnvironment(t, "IRONWARP_SIMULATION_SEED", 0)
+	if seed == 0 {
+		seed = 1
+	}
+	w := simulate(t, seed, true)
+	t.Logf("the plan: %+v\n%s", w.plan, strings.Join(w.events, "\n"))
+	if len(w.faults) > 0 {
+		t.Errorf("seed %d:\n%s", seed, strings.Join(w.faults, "\n"))
+	}
+}
