@@ -5,17 +5,23 @@ import (
 	"testing"
 )
 
-func archImplementations() []implementation {
-	if !hasAVX512 {
-		return nil
+func archImplementations() (all []implementation) {
+	if hasAVX512 {
+		all = append(all, implementation{"AVX-512", minAVX512, updateAVX512})
 	}
-	return []implementation{{"AVX-512", minAVX512, updateAVX512}}
+	if hasAVX2 {
+		all = append(all, implementation{"AVX2", roundAVX2, updateAVX2})
+	}
+	return all
 }
 
 // TestPathsOfThisCPU says so when the assembly is not tested.
 func TestPathsOfThisCPU(t *testing.T) {
 	if !hasAVX512 {
-		t.Skip("no AVX-512 with VBMI and VPCLMULQDQ: only the calls of hash/crc32 are tested here")
+		t.Skip("no AVX-512 with VBMI and VPCLMULQDQ: foldAVX512 is not tested here")
+	}
+	if !hasAVX2 {
+		t.Skip("no AVX2 with VPCLMULQDQ: foldAVX2 is not tested here")
 	}
 }
 

@@ -101,6 +101,9 @@ func TestVectorsFar(t *testing.T) {
 		for _, v := range vectors {
 			p := append(bytes.Clone(front), v.p...)
 			for _, impl := range implementations() {
+				if len(p) < impl.min {
+					continue
+				}
 				if got := impl.update(0, p); got != v.want {
 					t.Errorf("%s, %s behind %d bytes: %#08x, want %#08x",
 						impl.name, v.name, pad, got, v.want)
@@ -162,6 +165,9 @@ func TestEveryBit(t *testing.T) {
 			p[bit/8] = 1 << (bit % 8)
 			want := bitwise(0, p)
 			for _, impl := range implementations() {
+				if n < impl.min {
+					continue
+				}
 				if got := impl.update(0, p); got != want {
 					t.Fatalf("%s, bit %d of %d bytes: %#08x, want %#08x", impl.name, bit, n, got, want)
 				}
@@ -184,7 +190,7 @@ func TestSplit(t *testing.T) {
 }
 
 func TestLong(t *testing.T) {
-	for _, n := range []int{65535, 65536, 65537, 1<<20 - 1, 1<<20 + 63} {
+	for _, n := range []int{14335, 14336, 14559, 14560, 14561, 28672, 65535, 65536, 65537, 1<<20 - 1, 1<<20 + 63} {
 		p := random(n)
 		want := crc32.Checksum(p, table)
 		for _, impl := range implementations() {

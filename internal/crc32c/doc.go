@@ -1,9 +1,10 @@
 // Package crc32c computes the CRC-32C (Castagnoli) that MPA (RFC 5044, section
 // 4.4), iSCSI (RFC 3720, section 12.1) and SCTP (RFC 9260, appendix A) use. Its
-// results are those of hash/crc32; it is there because it takes less than half
+// results are those of hash/crc32; it is there because it takes about half
 // the time on CPUs that multiply polynomials 512 bits at a time (amd64 with
-// AVX-512 and VPCLMULQDQ: Intel since Ice Lake, AMD since Zen 4). Everywhere
-// else, and for inputs under 64 bytes, it calls hash/crc32.
+// AVX-512 and VPCLMULQDQ: Intel since Ice Lake, AMD since Zen 4), or 256 (with AVX2
+// and VPCLMULQDQ: AMD since Zen 3, Intel's without AVX-512 since Alder Lake).
+// Everywhere else, and for inputs under 64 or 224 bytes, it calls hash/crc32.
 //
 // # Folding
 //
@@ -30,4 +31,15 @@
 // 256 bytes or more are left. They are then folded onto one, that one over
 // what remains, and its four blocks onto 128 bits, of which the CRC32
 // instruction takes the remainder.
+//
+// # Folding and dividing at once
+//
+// With 256-bit registers folding is no faster than the CRC32 instruction, which takes
+// the remainder of 8 bytes each cycle if three independent ones take turns. But they
+// use different parts of the CPU, so both work at the same time: a block of 7 times n
+// bytes, n being a multiple of 32, has three parts of n bytes, each of which CRC32
+// takes, and a fourth of 4n bytes, which four accumulators of two 128-bit blocks fold by
+// 1024 bits. The three remainders are then folded onto the beginning of the last 128
+// bytes of the fourth part, by 6n-128, 5n-128 and 4n-128 bytes, with constants
+// from a table. The accumulators are folded onto one, which goes on over what remains.
 package crc32c
