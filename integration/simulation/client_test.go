@@ -115,7 +115,7 @@ func (c *client) run(rnd *rand.Rand) {
 			return
 		}
 	}
-	for p.attach(rnd) && p.pause(time.Second) {
+	for p.attach(rnd) && p.pause(logTime(rnd, 100*time.Millisecond, 20*time.Second)) {
 	}
 }
 
@@ -268,8 +268,8 @@ func (p *clientProcess) work(a *attachment, d *rnbd.Disk, rnd *rand.Rand) {
 			o.fua = n == 12
 		}
 		if o.kind != block.OpFlush {
-			o.first = rnd.IntN(sectors)
-			o.count = 1 + rnd.IntN(min(3, sectors-o.first))
+			o.first = rnd.IntN(p.w.plan.sectors)
+			o.count = 1 + rnd.IntN(min(3, p.w.plan.sectors-o.first))
 		}
 		p.do(d, o)
 		if o.errno != 0 && isForGood(d.Info().Err) {

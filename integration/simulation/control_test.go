@@ -9,7 +9,10 @@ import (
 )
 
 // controls are checks without which the simulation has to find damage.
-var controls = []checks.Check{checks.AtMostOnce, checks.StoreLife, checks.OneWriter}
+var controls = map[string]checks.Check{
+	"AtMostOnce": checks.AtMostOnce, "PostingOrder": checks.PostingOrder, "StoreLife": checks.StoreLife, "WritersPlace": checks.WritersPlace,
+	"OneWriter": checks.OneWriter, "InDoubt": checks.InDoubt,
+}
 
 // controlSeeds is within how many seeds.
 const controlSeeds = 1000
@@ -19,8 +22,8 @@ func TestControls(t *testing.T) {
 	if !checks.Weakened {
 		t.Skip("checks are switched off with -tags weakened")
 	}
-	for _, c := range controls {
-		t.Run(checkNames[c], func(t *testing.T) {
+	for name, c := range controls {
+		t.Run(name, func(t *testing.T) {
 			weaken(c)
 			defer weaken(checks.None)
 			for seed := uint64(1); seed <= controlSeeds; seed++ {
@@ -37,8 +40,3 @@ func TestControls(t *testing.T) {
 
 // isDamage reports whether a fault is more than an operation that failed.
 func isDamage(fault string) bool { return !strings.Contains(fault, "failed without a cause") }
-
-var checkNames = map[checks.Check]string{
-	checks.AtMostOnce: "AtMostOnce", checks.StoreLife: "StoreLife",
-	checks.OneWriter: "OneWriter",
-}

@@ -14,8 +14,9 @@
 //
 // The disk knows what it has executed, and when. After each run:
 //
-//   - A write was executed at most once, unless the server has forgotten the session in
-//     between; by the time that it was acknowledged; and never after it was answered.
+//   - A write was executed at most once, or, if it was the only writer's and the server has
+//     forgotten the session in between, again in its place; by the time that it was
+//     acknowledged; and never after it was answered.
 //   - Nor after the client's next process, or, where one may write, another client had the
 //     disk for writing.
 //   - A read has returned what each sector had at some time of the read.

@@ -106,10 +106,10 @@ func (w *world) judgeWrite(o *op) {
 			w.wrong("%v: sector %d was not written when it was acknowledged", o, i)
 		}
 		for k, t := range at {
-			if k > 0 && !w.forgot(o.by.client, at[k-1], t) {
+			if k > 0 && (w.plan.shared || !w.forgot(o.by.client, at[k-1], t)) {
 				w.wrong("%v: sector %d was written more than once (%v)", o, i, at)
 			}
-			if k > 0 && w.overtaken(o, i, at[k-1], t) {
+			if k > 0 && !w.plan.shared && w.overtaken(o, i, at[k-1], t) {
 				w.wrong("%v: sector %d was written again after a later write was acknowledged (%v)", o, i, at)
 			}
 			if !o.unknown && t > o.ret {
@@ -133,20 +133,20 @@ func (s *sector) executions(write uint64) (at []int64) {
 }
 
 // forgot reports whether the server has forgotten what a client had sent it between two
-// times: then a write may be executed again, in its place.
+// times: then the only writer's writes may be executed again, in their place.
 func (w *world) forgot(c *client, from, to int64) bool {
 	return slices.ContainsFunc(w.begun, func(b began) bool { return string(b.client) == c.name && b.at > from && b.at < to })
 }
 
 // overtaken reports whether between two executions of a write another of the sector was
-// executed that nobody but the same client, or the only writer, can have made.
+// executed and acknowledged.
 func (w *world) overtaken(o *op, i int, from, to int64) bool {
 	return slices.ContainsFunc(w.disk.sectors[i].changes, func(c change) bool {
 		if c.cut || c.value == o.write || c.at < from || c.at > to {
 			return false
 		}
 		by := w.writeOp(c.value)
-		return by.succeeded() && by.ret < to && (!w.plan.shared || by.by.client == o.by.client)
+		return by.succeeded() && by.ret < to
 	})
 }
 
@@ -213,6 +213,8 @@ func (w *world) excused(o *op) bool {
 		return true
 	}
 	switch {
+	case w.plan.shared && o.kind == block.OpWrite && w.forgot(o.by.client, o.call, o.ret):
+		return true // nobody knows whether it was executed, and it cannot be sent again
 	case errors.Is(o.why, rnbd.ErrWritesLost):
 		return slices.ContainsFunc(w.disk.sectors[0].changes, func(c change) bool { return c.cut && c.at < o.ret })
 	case errors.Is(o.why, rnbd.ErrDamaged):

@@ -12,6 +12,7 @@ type plan struct {
 	clients   []clientPlan
 	shared    bool // writers
 	workers   int
+	sectors   int // that are in use
 	ops       int // of each client
 	think     time.Duration
 	conns     int
@@ -64,19 +65,9 @@ const (
 var kindNames = [...]string{"path cut", "path swallows", "SA away", "path refuses", "all paths cut", "client isolated", "server killed", "power cut", "client killed",
 	"storage slow", "storage fails", "path disconnected", "path removed", "policy", "export replaced"}
 
-// likely are kinds that are drawn more often: much has to come together for them to do harm.
-var likely = [...]kind{isolate, killServer, cutAll}
-
-func drawKind(rnd *rand.Rand) kind {
-	if rnd.IntN(3) == 0 {
-		return likely[rnd.IntN(len(likely))]
-	}
-	return kind(rnd.IntN(int(numKinds)))
-}
-
 // draw draws a plan.
 func draw(rnd *rand.Rand) plan {
-	p := plan{shared: rnd.IntN(3) == 0, workers: 1 + rnd.IntN(3), ops: 10 + rnd.IntN(20), think: logTime(rnd, time.Millisecond, 2*time.Second),
+	p := plan{shared: rnd.IntN(3) == 0, workers: 1 + rnd.IntN(4), sectors: 1 + rnd.IntN(sectors), ops: 10 + rnd.IntN(20), think: logTime(rnd, time.Millisecond, 2*time.Second),
 		conns: 1 + rnd.IntN(2), depth: 2 + rnd.IntN(6), policy: rtrs.Policy(rnd.IntN(4)), heartbeat: rtrs.HeartbeatConfig{Interval: time.Second, Missed: 1 + rnd.IntN(3)},
 		linger: logTime(rnd, time.Second, 15*time.Second), grace: logTime(rnd, 5*time.Second, 30*time.Second)}
 	for i := range 1 + rnd.IntN(3) {
@@ -86,8 +77,10 @@ func draw(rnd *rand.Rand) plan {
 		}
 		p.clients = append(p.clients, c)
 	}
+	// Few kinds of faults in a run, again and again, come together in more ways than all.
+	kinds := rnd.Perm(int(numKinds))[:1+rnd.IntN(4)]
 	for range 2 + rnd.IntN(6) {
-		a := action{after: logTime(rnd, time.Millisecond, 3*time.Second), last: logTime(rnd, time.Millisecond, 10*time.Second), kind: drawKind(rnd), draw: rnd.Uint64()}
+		a := action{after: logTime(rnd, time.Millisecond, 3*time.Second), last: logTime(rnd, time.Millisecond, 10*time.Second), kind: kind(kinds[rnd.IntN(len(kinds))]), draw: rnd.Uint64()}
 		a.client = rnd.IntN(len(p.clients))
 		a.path = rnd.IntN(len(p.clients[a.client].delays))
 		p.actions = append(p.actions, a)
