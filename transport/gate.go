@@ -62,7 +62,7 @@ func (g *gate) Message(m *assoc.Message) bool {
 	full := len(g.kept) >= maxEarlyMessages || g.bytes+len(m.Payload) > maxEarly
 	if !full {
 		c := *m
-		c.Payload = append([]byte(nil), m.Payload...)
+		c.Payload, c.Memory = append([]byte(nil), m.Payload...), nil
 		g.kept = append(g.kept, keptItem{message: c})
 		g.bytes += len(c.Payload)
 	}

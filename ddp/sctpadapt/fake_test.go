@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
@@ -27,8 +28,9 @@ type fake struct {
 	full    bool
 	forget  bool // TrySend takes messages and keeps none
 	aborted string
-	held    int // of the receive window
-	longest int // message, what MaxMessage says
+	held    int          // of the receive window
+	kept    atomic.Int64 // memory of messages
+	longest int          // message, what MaxMessage says
 }
 
 func newFake(t testing.TB, cfg sctpadapt.Config, dialled bool) *fake {
@@ -98,8 +100,22 @@ func (f *fake) say(stream uint16, ppid uint32, payload []byte) {
 	f.chunk(&assoc.Message{Stream: stream, PPID: ppid, Flags: assoc.Begin | assoc.End | assoc.Unordered, Payload: payload})
 }
 
+// lentMemory is memory of the fake that one message lies in. Once nobody keeps it there is
+// something else in it.
+type lentMemory struct {
+	kept    *atomic.Int64
+	payload []byte
+}
+
+func (l *lentMemory) Keep() { l.kept.Add(1) }
+func (l *lentMemory) Release() {
+	l.kept.Add(-1)
+	clear(l.payload)
+}
+
 func (f *fake) chunk(m *assoc.Message) {
 	n := len(m.Payload)
+	m.Memory = &lentMemory{&f.kept, m.Payload}
 	if f.mux.Message(m) {
 		f.mu.Lock()
 		f.held += n

@@ -112,8 +112,8 @@ func FuzzMux(f *testing.F) {
 		}
 		fk.mu.Lock()
 		defer fk.mu.Unlock()
-		if fk.held != 0 || fk.aborted != "" {
-			t.Fatalf("%d bytes are held at the end, abort %q", fk.held, fk.aborted)
+		if fk.held != 0 || fk.kept.Load() != 0 || fk.aborted != "" {
+			t.Fatalf("%d bytes are held and memory kept %d times at the end, abort %q", fk.held, fk.kept.Load(), fk.aborted)
 		}
 	})
 }

@@ -43,8 +43,11 @@ const (
 	// it is terminated.
 	stallTicks = 20
 
-	// keepBuffer is the size in bytes of the largest receive buffer that is kept for
-	// use by other streams.
+	// leastLent is the length in bytes of the shortest chunk that is not copied into a
+	// stream's queue, if it need not be.
+	leastLent = 256
+	// keepBuffer is the size in bytes of the largest queue that is kept for use by other
+	// streams.
 	keepBuffer = 8 << 20
 
 	// defaultTimeout bounds how long an Initiate waits for its answer.

@@ -78,7 +78,7 @@ type Mux struct {
 	watcher    *time.Timer // calls look
 
 	touched []*Stream // by the current batch; of the receiving goroutine
-	bufs    sync.Pool // *[]byte, receive buffers
+	queues  sync.Pool // *queue
 	batches sync.Pool // *batch
 }
 

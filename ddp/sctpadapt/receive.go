@@ -5,32 +5,25 @@ import (
 	"errors"
 
 	"github.com/ironwarp/ironwarp/ddp"
-)
-
-// Records in the queue: length of the chunk(4), flags(4), the chunk.
-const (
-	recordLen = 8
-	recordEnd = 1 // a Terminate
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // putLocked queues a chunk. It reports whether the chunk is charged to the
 // receive window.
-func (s *Stream) putLocked(chunk []byte, flags uint32) (charged bool) {
+func (s *Stream) putLocked(msg *assoc.Message, flags uint32) (charged bool) {
 	if s.queue == nil {
-		s.queue = s.mux.getBuffer()
+		s.queue = s.mux.getQueue()
 	}
-	b := binary.BigEndian.AppendUint32(*s.queue, uint32(len(chunk)))
-	b = binary.BigEndian.AppendUint32(b, flags)
-	*s.queue = append(b, chunk...)
+	s.queue.put(msg, flags)
 	if !s.touched {
 		s.touched = true
 		s.mux.touched = append(s.mux.touched, s)
 	}
-	return s.chargeLocked(len(chunk))
+	return s.chargeLocked(len(msg.Payload))
 }
 
 // take waits for something in the queue. An error is the end.
-func (s *Stream) take() (*[]byte, error) {
+func (s *Stream) take() (*queue, error) {
 	for {
 		s.mu.Lock()
 		q, err := s.queue, s.err
@@ -49,16 +42,14 @@ func (s *Stream) take() (*[]byte, error) {
 	}
 }
 
-// forfeit throws a buffer of records away.
-func (s *Stream) forfeit(q *[]byte) {
+// forfeit throws a queue away.
+func (s *Stream) forfeit(q *queue) {
 	n := 0
-	for b := *q; len(b) > 0; {
-		var r record
-		r, b = cutRecord(b)
+	for r, ok := q.next(); ok; r, ok = q.next() {
 		n += len(r.chunk)
 	}
 	s.uncharge(n)
-	s.mux.putBuffer(q)
+	s.mux.putQueue(q)
 }
 
 // drop throws away what is in the queue.
@@ -70,17 +61,6 @@ func (s *Stream) drop() {
 	if q != nil {
 		s.forfeit(q)
 	}
-}
-
-type record struct {
-	flags uint32
-	chunk []byte
-}
-
-// cutRecord takes the first record off b, which put has made.
-func cutRecord(b []byte) (r record, rest []byte) {
-	n := recordLen + int(binary.BigEndian.Uint32(b))
-	return record{binary.BigEndian.Uint32(b[4:]), b[recordLen:n]}, b[n:]
 }
 
 // Receive hands segments to sink until the session ends; see ddp.LLP. A
@@ -114,9 +94,7 @@ func (s *Stream) receive(sink ddp.Sink, each func(record) error) error {
 			return err
 		}
 		n := 0
-		for b := *q; len(b) > 0; {
-			var r record
-			r, b = cutRecord(b)
+		for r, ok := q.next(); ok; r, ok = q.next() {
 			if err == nil {
 				err = each(r)
 			}
@@ -129,7 +107,7 @@ func (s *Stream) receive(sink ddp.Sink, each func(record) error) error {
 			sink.BatchEnd()
 		}
 		s.uncharge(n) // after an answer, which takes the SACK along
-		s.mux.putBuffer(q)
+		s.mux.putQueue(q)
 		if err == nil {
 			continue
 		}
@@ -139,20 +117,5 @@ func (s *Stream) receive(sink ddp.Sink, each func(record) error) error {
 			s.fail(err)
 		}
 		return err
-	}
-}
-
-// getBuffer and putBuffer keep receive buffers while streams do not need them.
-func (m *Mux) getBuffer() *[]byte {
-	if b, ok := m.bufs.Get().(*[]byte); ok {
-		return b
-	}
-	return new([]byte)
-}
-
-func (m *Mux) putBuffer(b *[]byte) {
-	if cap(*b) <= keepBuffer {
-		*b = (*b)[:0]
-		m.bufs.Put(b)
 	}
 }

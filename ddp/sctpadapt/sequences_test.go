@@ -60,6 +60,8 @@ func TestRefusals(t *testing.T) {
 	}
 	go initiate()
 	f.want(0, 0, sctpadapt.FunctionInitiate, "please")
+	early := make([]byte, 1000) // a segment that has overtaken the answer
+	f.say(0, sctpadapt.PPIDSegment, early)
 	f.control(0, 0, sctpadapt.FunctionReject, "no")
 	var r *sctpadapt.RejectedError
 	if err := <-got; !errors.As(err, &r) || string(r.PrivateData) != "no" {
@@ -67,9 +69,13 @@ func TestRefusals(t *testing.T) {
 	}
 	go initiate()
 	f.want(2, 0, sctpadapt.FunctionInitiate, "please")
+	f.say(2, sctpadapt.PPIDSegment, early)
 	f.control(2, 0, sctpadapt.FunctionTerminate, "")
 	if err := <-got; !errors.Is(err, sctpadapt.ErrTerminated) {
 		t.Error(err)
+	}
+	if n := f.kept.Load(); f.held != 0 || n != 0 {
+		t.Errorf("%d bytes are held and memory kept %d times after refusals", f.held, n)
 	}
 	f.none()
 

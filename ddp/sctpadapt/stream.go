@@ -59,7 +59,7 @@ type Stream struct {
 
 	mu    sync.Mutex // guards the fields below it; taken before the sending half's and the Mux's
 	st    state
-	queue *[]byte // records
+	queue *queue
 	stall
 	err      error  // the end, once the queue is empty
 	heard    bool   // the peer has received our first message, as what it sent shows
@@ -159,7 +159,7 @@ func (s *Stream) segment(msg *assoc.Message) (held bool) {
 		s.mu.Unlock()
 		return s.mux.illegal(s, msg, "a segment before the session was accepted")
 	}
-	held = s.putLocked(msg.Payload, 0)
+	held = s.putLocked(msg, 0)
 	s.mu.Unlock()
 	return held
 }
@@ -177,7 +177,7 @@ func (s *Stream) terminated(msg *assoc.Message, ssn uint16) (held bool) {
 		s.mu.Unlock()
 		return s.mux.illegal(s, msg, "a second Terminate")
 	case st == stateOpen, st == stateInitiated && ssn != 0: // in turn
-		held = s.putLocked(msg.Payload, recordEnd)
+		held = s.putLocked(msg, recordEnd)
 	default:
 		s.st = stateClosed
 	}
@@ -224,6 +224,7 @@ func (s *Stream) forget() {
 	s.mux.removeLocked(s)
 	s.mux.mu.Unlock()
 	s.end(ddp.ErrClosed)
+	s.drop()
 }
 
 // fail terminates the session for a fault of the peer. Receive returns err.

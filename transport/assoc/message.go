@@ -30,7 +30,19 @@ type Message struct {
 	Flags   Flags
 	PPID    uint32 // payload protocol identifier
 	TSN     uint32
-	Payload []byte // valid only during the Receiver's call
+	Payload []byte // valid only during the Receiver's call, unless Memory is kept
+	Memory  Memory // what Payload lies in, if it may be kept; else nil
+}
+
+// Memory is memory of a carrier, in which messages lie. It is not used for anything else
+// while it is kept. A carrier has little that may be kept: where it runs out of it, messages
+// are valid during the Receiver's call only.
+type Memory interface {
+	// Keep keeps the memory as it is until Release. Only a Receiver may call it, during
+	// the call that passes it a message.
+	Keep()
+	// Release takes one call of Keep back.
+	Release()
 }
 
 // Outgoing is a message to be sent: unordered, in one DATA chunk, its bytes

@@ -233,7 +233,7 @@ func (a *Assoc) call(messages []assoc.Message, events []assoc.Event) (over bool,
 		if n := len(m.Payload); !a.recv.Message(m) {
 			unheld += n
 		}
-		m.Payload = nil
+		m.Payload, m.Memory = nil, nil
 	}
 	if len(messages) > 0 {
 		a.recv.BatchEnd()

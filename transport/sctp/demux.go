@@ -12,8 +12,9 @@ import (
 type demux struct {
 	e      *Endpoint
 	now    time.Duration
-	to     netip.Addr // where packets are addressed, if the socket has several addresses
-	cur    *Assoc     // locked
+	to     netip.Addr   // where packets are addressed, if the socket has several addresses
+	memory assoc.Memory // of the packets, if it may be kept
+	cur    *Assoc       // locked
 	signer signer
 	meter  meter
 }
@@ -51,7 +52,9 @@ func (r *demux) packet(from netip.AddrPort, p packet) {
 		a.t.between(&s.batch)
 		e.sendStray(s, a.local, a.remote)
 	}
+	a.t.memory = r.memory
 	a.t.input(r.now, p.chunks(), false)
+	a.t.memory = nil
 }
 
 // lockFor returns the association of a packet, or nil. It is locked: it is cur from now on.

@@ -193,6 +193,7 @@ func (t *tcb) data(now time.Duration, c chunk) bool {
 		SSN:     d.ssn(),
 		TSN:     d.tsn(),
 		Payload: d.payload(),
+		Memory:  t.memory,
 	})
 	return true
 }

@@ -133,6 +133,11 @@ const (
 	// and how long each may be in bytes: with UDP_GRO up to 64 KiB.
 	readBuffers    = 8
 	readBufferSize = 64 << 10
+	// mostKept is how many buffers of a socket Receivers may keep, 2 MiB altogether, and
+	// leastKept how many bytes must have arrived in one for that: a few short messages
+	// would keep 64 KiB otherwise. Where either does not hold, Receivers copy.
+	mostKept  = 32
+	leastKept = readBufferSize / 4
 	// readIdle is after how long without a packet a socket's buffers are freed.
 	readIdle = 10 * time.Second
 

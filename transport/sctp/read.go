@@ -17,8 +17,9 @@ import (
 // may hold many packets of one sender (UDP_GRO). A socket that receives nothing has no
 // buffers.
 type reader struct {
-	bufs  *[readBuffers][readBufferSize]byte
-	used  bool // since the last call of rest
+	pool  bufferPool
+	bufs  [readBuffers]*buffer // nil while there are none
+	used  bool                 // since the last call of rest
 	msgs  [readBuffers]sockio.Mmsghdr
 	iovs  [readBuffers]unix.Iovec
 	names [readBuffers][unix.SizeofSockaddrInet6]byte
@@ -33,7 +34,7 @@ func (k *socket) read(p *demux) error {
 	// While readable returns false, the poller waits for what arrives after it was
 	// called, so no recvmmsg is needed just to find nothing.
 	readable := func(fd uintptr) bool {
-		if r.bufs == nil {
+		if r.bufs[0] == nil {
 			return hasData(fd) // then buffers are needed
 		}
 		for r.recvmmsg(fd) {
@@ -55,8 +56,11 @@ func (k *socket) read(p *demux) error {
 			k.rest(r)
 		case err != nil:
 			return nil // closed
-		case r.bufs == nil:
-			r.bufs, r.used = new([readBuffers][readBufferSize]byte), true
+		case r.bufs[0] == nil:
+			for i := range r.bufs {
+				r.bufs[i] = r.pool.get()
+			}
+			r.used = true
 			k.rest(r)
 		case !transient(r.errno):
 			return os.NewSyscallError("recvmmsg", r.errno)
@@ -68,8 +72,9 @@ func (k *socket) read(p *demux) error {
 // arranges to be called again.
 func (k *socket) rest(r *reader) {
 	if !r.used {
-		r.bufs = nil
+		clear(r.bufs[:])
 		clear(r.iovs[:])
+		r.pool.rest()
 		_ = k.conn.SetReadDeadline(time.Time{})
 		return
 	}
@@ -99,6 +104,10 @@ func (r *reader) hand(p *demux) {
 		if seg == 0 {
 			seg = len(data)
 		}
+		p.memory = nil
+		if len(data) >= leastKept && r.pool.mayKeep() {
+			p.memory = r.bufs[i]
+		}
 		for len(data) > 0 {
 			n := min(seg, len(data))
 			p.packet(from, packet(data[:n]))
@@ -106,6 +115,10 @@ func (r *reader) hand(p *demux) {
 		}
 	}
 	p.finish()
+	p.memory = nil
+	for i := range r.n {
+		r.bufs[i] = r.pool.unkept(r.bufs[i])
+	}
 }
 
 // transient reports whether an error is one that a UDP socket reports once, about earlier
@@ -130,7 +143,7 @@ func (e *Endpoint) failAll(err error) {
 // recvmmsg reads what is there; it returns false if nothing is.
 func (r *reader) recvmmsg(fd uintptr) bool {
 	for i := range r.msgs {
-		r.iovs[i].Base = &r.bufs[i][0]
+		r.iovs[i].Base = &r.bufs[i].bytes[0]
 		r.iovs[i].SetLen(readBufferSize)
 		h := &r.msgs[i].Hdr
 		h.Name, h.Namelen = &r.names[i][0], uint32(len(r.names[i]))
@@ -167,5 +180,5 @@ func (r *reader) message(i int) (from netip.AddrPort, to netip.Addr, seg int, da
 		return from, to, 0, nil
 	}
 	seg, to = control(r.ctl[i][:min(int(m.Hdr.Controllen), len(r.ctl[i]))])
-	return getName(r.names[i][:], m.Hdr.Namelen), to, seg, r.bufs[i][:min(int(m.Len), readBufferSize)]
+	return getName(r.names[i][:], m.Hdr.Namelen), to, seg, r.bufs[i].bytes[:min(int(m.Len), readBufferSize)]
 }

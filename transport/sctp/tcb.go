@@ -112,6 +112,7 @@ type tcb struct {
 	replies rate.Bucket     // limits answers to what brings nothing new
 	held    int             // bytes of received messages not released by the user
 	deliver []assoc.Message // received messages not yet taken by the caller
+	memory  assoc.Memory    // of the packet that is the input, if it may be kept
 
 	beat heartbeat
 	life life

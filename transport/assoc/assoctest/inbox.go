@@ -48,7 +48,7 @@ func (b *Inbox) Message(m *assoc.Message) bool {
 	}
 	if !b.Quiet {
 		k := *m
-		k.Payload = slices.Clone(m.Payload)
+		k.Payload, k.Memory = slices.Clone(m.Payload), nil
 		b.Got = append(b.Got, k)
 	}
 	if b.Hold {
