@@ -28,7 +28,9 @@ type client struct {
 	plan   clientPlan
 	links  []*verbstest.Host // one for each path
 	done   chan struct{}
+	idle   chan struct{} // closed when it has detached the disk at the end
 
+	once   sync.Once    // closes idle
 	budget atomic.Int64 // operations
 
 	mu    sync.Mutex // guards the fields below it
@@ -52,11 +54,12 @@ type attachment struct {
 	process  *clientProcess
 	epoch    int
 	readOnly bool
-	start    int64
+	call     int64 // when it was asked for
+	start    int64 // when it was there; 0: nobody heard of it
 }
 
 func newClient(w *world, name string, plan clientPlan) *client {
-	c := &client{w: w, name: name, number: len(w.clients), plan: plan, done: make(chan struct{}), epoch: 1}
+	c := &client{w: w, name: name, number: len(w.clients), plan: plan, done: make(chan struct{}), idle: make(chan struct{}), epoch: 1}
 	c.budget.Store(int64(w.plan.ops))
 	h := w.fabric.Host(c.name)
 	for k, from := range plan.delays {
@@ -104,7 +107,11 @@ func (c *client) live() {
 			sleep(logTime(rnd, time.Millisecond, 5*time.Second))
 		}
 	}
+	c.isIdle()
 }
+
+// isIdle marks that the client has detached the disk for good.
+func (c *client) isIdle() { c.once.Do(func() { close(c.idle) }) }
 
 // run is the life of one process.
 func (c *client) run(rnd *rand.Rand) {
@@ -116,6 +123,13 @@ func (c *client) run(rnd *rand.Rand) {
 		}
 	}
 	for p.attach(rnd) && p.pause(logTime(rnd, 100*time.Millisecond, 20*time.Second)) {
+	}
+	if c.w.over.Load() && !p.dead.Load() {
+		c.isIdle()
+		select {
+		case <-c.w.leave:
+		case <-p.ctx.Done():
+		}
 	}
 }
 
@@ -204,6 +218,10 @@ func (p *clientProcess) open() (*attachment, *rnbd.Disk) {
 		return nil
 	}}
 	c.mu.Unlock()
+	w.mu.Lock()
+	a.call = w.now()
+	w.attached = append(w.attached, a)
+	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(p.ctx, openTimeout)
 	defer cancel()
 	d, err := p.rc.Open(ctx, exportName, opt)
@@ -212,9 +230,8 @@ func (p *clientProcess) open() (*attachment, *rnbd.Disk) {
 		c.forget(err)
 		return nil, nil
 	}
-	a.start = w.now()
 	w.mu.Lock()
-	w.attached = append(w.attached, a)
+	a.start = w.now()
 	w.mu.Unlock()
 	w.happens("%s has attached the disk, epoch %d", c.name, a.epoch)
 	return a, d

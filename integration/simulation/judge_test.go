@@ -160,7 +160,7 @@ func (w *world) writeOp(value uint64) *op {
 // which it must not be.
 func (w *world) successor(o *op, executed int64) *attachment {
 	for _, a := range w.attached {
-		if a.readOnly || a == o.by || a.start < o.by.start || a.start < o.call || a.start > executed {
+		if a.readOnly || a.start == 0 || a == o.by || a.start < o.by.start || a.start < o.call || a.start > executed {
 			continue
 		}
 		if a.client == o.by.client && a.process != o.by.process || a.client != o.by.client && !w.plan.shared {
@@ -221,7 +221,7 @@ func (w *world) excused(o *op) bool {
 		return w.disk.damaged
 	case errors.Is(o.why, rnbd.ErrPlaceTaken):
 		return !w.plan.shared && slices.ContainsFunc(w.attached, func(a *attachment) bool {
-			return a.client != o.by.client && !a.readOnly && a.start > o.by.start && a.start < o.ret
+			return a.client != o.by.client && !a.readOnly && a.call < o.ret
 		})
 	}
 	return false
@@ -251,9 +251,10 @@ func (w *world) history(i int) (all []porcupine.Operation) {
 				add(x)
 			}
 			x.Kind, x.Durable, x.Died = register.Maybe, false, register.Never
-			for n := range s.executions(o.write) {
+			for n, at := range s.executions(o.write) {
 				if n > 0 || !o.succeeded() {
-					add(x)
+					// That of a process that was killed may have taken its time.
+					all = append(all, porcupine.Operation{ClientId: o.by.client.number, Input: x, Call: o.call, Return: max(o.ret, at)})
 				}
 			}
 		}

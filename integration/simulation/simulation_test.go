@@ -16,6 +16,10 @@ import (
 // patience is how long the clients may take when nothing is in their way any more.
 const patience = 3 * time.Minute
 
+// settled is how long the server takes to close what nobody has open any more: to notice
+// that a client is gone, and to wait for it.
+const settled = 30 * time.Second
+
 // simulate is one run.
 func simulate(t *testing.T, seed uint64, verbose bool) (w *world) {
 	synctest.Test(t, func(*testing.T) {
@@ -36,20 +40,34 @@ func (w *world) run() {
 	w.happens("the end begins")
 	w.over.Store(true)
 	close(w.end)
-	late := time.After(patience)
-	for _, c := range w.clients {
-		select {
-		case <-c.done:
-		case <-late:
-			w.wrong("%s does not end", c.name)
-			c.kill()
-			<-c.done
-		}
+	w.await("detach the disk", func(c *client) chan struct{} { return c.idle })
+	sleep(settled)
+	w.mu.Lock()
+	openers := w.server.nb.Exports()[0].Openers
+	w.mu.Unlock()
+	for _, o := range openers {
+		w.wrong("%s has the disk open, which it has detached", o.Peer)
 	}
+	close(w.leave)
+	w.await("end", func(c *client) chan struct{} { return c.done })
 	w.audit()
 	w.takeServer().stop()
 	w.disposal.Wait()
 	w.judge()
+}
+
+// await waits until all clients have done something.
+func (w *world) await(what string, done func(*client) chan struct{}) {
+	late := time.After(patience)
+	for _, c := range w.clients {
+		select {
+		case <-done(c):
+		case <-late:
+			w.wrong("%s does not %s", c.name, what)
+			c.kill()
+			<-c.done
+		}
+	}
 }
 
 // audit reads the disk at the end, by a client of its own.

@@ -37,6 +37,7 @@ type world struct {
 	ticks   atomic.Int64
 	over    atomic.Bool   // the clients end
 	end     chan struct{} // closed then
+	leave   chan struct{} // closed when their sessions end
 
 	clients  []*client
 	disposal sync.WaitGroup // of processes that were killed
@@ -59,7 +60,7 @@ type began struct {
 }
 
 func newWorld(seed uint64, verbose bool) *world {
-	w := &world{seed: seed, verbose: verbose, begin: time.Now(), fabric: verbstest.New(), end: make(chan struct{})}
+	w := &world{seed: seed, verbose: verbose, begin: time.Now(), fabric: verbstest.New(), end: make(chan struct{}), leave: make(chan struct{})}
 	w.plan = draw(w.rand("plan"))
 	w.host = w.fabric.Host("server")
 	w.disk = newDisk(w)
