@@ -122,8 +122,12 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	d.local = local.NewConsumers(d.config)
 	d.disks = attach.New(attach.Config{Log: d.log, Users: d.local, Context: d.ctx, Run: d.run, Config: d.config,
 		Peer: func(name string) (attach.Peer, error) { return d.findPeer(name) },
-		Choose: func(ctx context.Context, by *local.Consumer, p attach.Peer) (*transport.Config, func(error), error) {
-			return d.carriers.Choose(ctx, by, p.(*peer))
+		Choose: func(ctx context.Context, by *local.Consumer, p attach.Peer, path string) (*transport.Config, func(error), error) {
+			to, err := p.(*peer).carrying(path)
+			if err != nil {
+				return nil, nil, err
+			}
+			return d.carriers.Choose(ctx, by, to)
 		},
 		Health: func(p attach.Peer) (string, *api.Error) {
 			v := d.describePeer(p.(*peer), streamCount{})
@@ -337,7 +341,7 @@ func (d *Daemon) measure(ctx context.Context) {
 
 // repair tries everything that is broken once. changing is held.
 func (d *Daemon) repair(ctx context.Context) {
-	d.setUpPeers(ctx, slices.DeleteFunc(d.peers.list(), func(p *peer) bool { return p.isReady() && p.hasItsAddress() }))
+	d.setUpPeers(ctx, slices.DeleteFunc(d.peers.list(), func(p *peer) bool { return !p.lacks() }), true)
 	d.guards.letGo(d.peers.list())
 	cfg := d.config()
 	d.listeners.Listen(ctx, cfg, d.awaits(cfg))

@@ -110,7 +110,8 @@ func isAnotherHost(p config.Peer) error {
 	if p.Protection != config.ProtectIPsec {
 		return nil
 	}
-	for _, a := range p.Addresses() {
+	for _, q := range p.Pairs() {
+		a := q.Address
 		if a.IsLoopback() {
 			continue // which every configuration refuses
 		}

@@ -183,7 +183,7 @@ func TestGuardThatAnotherPeerTakesOverStays(t *testing.T) {
 	h.write("beta.psk", "0123456789abcdef0123456789abcdef")
 	file := func(name, first, second string) {
 		t.Helper()
-		h.write("peers.d/beta.yaml", fmt.Sprintf("name: %s\naddress: %s\nlocal_address: 192.0.2.1\npaths: [{address: %s, local_address: 192.0.2.2}]\nremote_id: beta\npsk_file: %s\ntransport: sctp\n",
+		h.write("peers.d/beta.yaml", fmt.Sprintf("name: %s\naddress: %s\nlocal_address: 192.0.2.1\nmultihoming: [{address: %s, local_address: 192.0.2.2}]\nremote_id: beta\npsk_file: %s\ntransport: sctp\n",
 			name, first, second, filepath.Join(h.dir, "beta.psk")))
 		if _, err := h.api.Reload(t.Context()); err != nil {
 			t.Fatal(err)

@@ -19,7 +19,7 @@ func (h *host) authenticatedAs(peer string, id transport.Identity) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.protector = named{transport.LoopbackOnly(), id, config.TransportTCP}
+	p.protector = named{transport.LoopbackOnly(), id, &p.cfg}
 }
 
 // TestRightAddressWithAnotherIdentityGetsNothing: the identity that was

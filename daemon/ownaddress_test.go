@@ -52,7 +52,7 @@ func TestPeerUnderThisHostsOwnAddressIsRefused(t *testing.T) {
 	ownAddress(t, netip.MustParsePrefix("203.0.113.7/24"))
 	spec := func(addr string) api.PeerSpec { return api.PeerSpec{Name: "beta", Address: addr, PSKFile: secret} }
 	paths := spec("203.0.113.8")
-	paths.LocalAddress, paths.Transport, paths.Paths = "203.0.113.7", "sctp", []api.Path{{Address: "203.0.113.7", LocalAddress: "203.0.113.9"}}
+	paths.LocalAddress, paths.Transport, paths.Multihoming = "203.0.113.7", "sctp", []api.Pair{{Address: "203.0.113.7", LocalAddress: "203.0.113.9"}}
 	refused := func(what string, err error) {
 		t.Helper()
 		var e *api.Error

@@ -19,7 +19,7 @@ import (
 
 func TestPathsThatFailAreShown(t *testing.T) {
 	h := newHost(t, "")
-	h.declare("beta", h, "local_address: 127.0.0.1\ntransport: sctp\npaths: [{address: 127.0.0.3, local_address: 127.0.0.2}]\n")
+	h.declare("beta", h, "local_address: 127.0.0.1\ntransport: sctp\nmultihoming: [{address: 127.0.0.3, local_address: 127.0.0.2}]\n")
 	first, second := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.3")
 	flow := func(a netip.Addr) transport.Flow {
 		return transport.Flow{Protocol: transport.ProtoSCTP, Local: netip.MustParseAddrPort("127.0.0.2:1"), Remote: netip.AddrPortFrom(a, 2)}
@@ -62,8 +62,8 @@ func TestEachAddressOfAPeerIsGuardedAndAuthenticatedAlike(t *testing.T) {
 	addr := netip.MustParseAddr
 	local := addr("192.0.2.1")
 	c := config.Peer{Name: "beta", Address: addr("192.0.2.2"), LocalAddress: local, Port: 7471, Transport: config.TransportSCTP,
-		Paths: []config.Path{{Address: addr("198.51.100.2"), LocalAddress: addr("198.51.100.1")}}}
-	one, two := ipsecPeer(c, 0, c.Address, local, credentials{}), ipsecPeer(c, 1, c.Paths[0].Address, local, credentials{})
+		Multihoming: []config.Addresses{{Address: addr("198.51.100.2"), LocalAddress: addr("198.51.100.1")}}}
+	one, two := ipsecPeer(c, c.Pairs()[0], local, credentials{}), ipsecPeer(c, c.Pairs()[1], local, credentials{})
 	if one.Name != "beta" || one.Local != local || one.Remote != c.Address || one.LocalID != "" || one.RemoteID != "" {
 		t.Errorf("the first path: %+v", one)
 	}
@@ -76,12 +76,12 @@ func TestEachAddressOfAPeerIsGuardedAndAuthenticatedAlike(t *testing.T) {
 	if got, want := guardsOf(c), []guard.Spec{spec("192.0.2.2", transport.ProtoSCTP, 7471), spec("198.51.100.2", transport.ProtoSCTP, 7471)}; !reflect.DeepEqual(got, want) {
 		t.Errorf("guards %v, want %v", got, want)
 	}
-	c.Transport, c.UDPPort, c.Paths = config.TransportAuto, 9899, nil
+	c.Transport, c.UDPPort, c.Multihoming = config.TransportAuto, 9899, nil
 	want := []guard.Spec{spec("192.0.2.2", transport.ProtoTCP, 7471), spec("192.0.2.2", transport.ProtoSCTP, 7471), spec("192.0.2.2", transport.ProtoUDP, 9899)}
 	if got := guardsOf(c); !reflect.DeepEqual(got, want) {
 		t.Errorf("guards %v, want %v", got, want)
 	}
-	if links := ipsecPeer(c, 0, c.Address, local, credentials{}).Links; len(links) != 3 || links[0] != (pad.Link{Protocol: transport.ProtoTCP, Port: 7471}) {
+	if links := ipsecPeer(c, c.Pairs()[0], local, credentials{}).Links; len(links) != 3 || links[0] != (pad.Link{Protocol: transport.ProtoTCP, Port: 7471}) {
 		t.Errorf("links %v: the first one is brought up at once, and auto asks over it", links)
 	}
 }

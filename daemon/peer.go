@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -27,6 +28,7 @@ type peer struct {
 	cfg      config.Peer
 	identity transport.Identity // whom its streams must be authenticated as
 	carrier  *carrier.Choice
+	ways     []*way // its further paths, as cfg.Paths has them
 
 	// ends ends with the peer's ends: when it is removed, or another declaration has
 	// others. Declarations of the same ends share it.
@@ -34,7 +36,8 @@ type peer struct {
 	cut  context.CancelFunc
 
 	mu        sync.Mutex          // guards the fields below it
-	protector transport.Protector // nil until the peer was set up once
+	protector transport.Protector // nil until the peer was set up once, by whatever path
+	isUp      bool                // it was set up once by its first addresses
 	keys      credentials         // what the IKE daemon was given
 	newKeys   time.Time           // when they last replaced others
 	local     netip.Addr
@@ -46,6 +49,7 @@ type peer struct {
 func newPeer(c config.Peer) *peer {
 	p := &peer{cfg: c, local: c.LocalAddress, carrier: carrier.NewChoice()}
 	p.ends, p.cut = context.WithCancel(context.Background())
+	p.ways = waysOf(p, nil)
 	switch c.Protection {
 	case config.ProtectIPsec:
 		p.identity = transport.Identity(c.Identity())
@@ -56,17 +60,16 @@ func newPeer(c config.Peer) *peer {
 	return p
 }
 
-// isReady reports whether the peer is set up as it is declared.
+// isReady reports whether the peer is set up as it is declared, by its first addresses.
 func (p *peer) isReady() bool {
 	protector, _, problem := p.state()
 	return protector != nil && problem == nil
 }
 
-// hasItsAddress reports whether this host still has the address that it meets the
-// peer at.
-func (p *peer) hasItsAddress() bool {
-	a := p.localAddr()
-	return !a.IsValid() || listen.IsHere(a)
+// lacks reports whether the peer, or one of its paths, is not set up, or this host has lost
+// the address that it meets it at.
+func (p *peer) lacks() bool {
+	return !p.works(0) || slices.ContainsFunc(p.ways, (*way).lacks)
 }
 
 // hasNewKeys reports whether the files of the secret or the certificates hold
@@ -86,8 +89,9 @@ func (p *peer) hasNewKeys() bool {
 func (p *peer) follow(old *peer) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
-	p.protector, p.local, p.keys, p.newKeys, p.carrier = old.protector, old.local, old.keys, old.newKeys, old.carrier
+	p.protector, p.isUp, p.local, p.keys, p.newKeys, p.carrier = old.protector, old.isUp, old.local, old.keys, old.newKeys, old.carrier
 	p.ends, p.cut = old.ends, old.cut
+	p.ways = waysOf(p, old)
 }
 
 // Declared is what the configuration says of the peer.
@@ -102,10 +106,14 @@ func (p *peer) Ends() context.Context { return p.ends }
 // Carrier is what its streams are carried by.
 func (p *peer) Carrier() *carrier.Choice { return p.carrier }
 
-// EachCarrier makes an attempt, and another while it is the carrier that fails. It fails as
-// the last one does.
+// EachCarrier makes an attempt, and another while it is the carrier of one of its paths that
+// fails. It fails as the last one does.
 func (p *peer) EachCarrier(ctx context.Context, attempt func() error) error {
-	return p.carrier.Each(ctx, attempt)
+	all := []*carrier.Choice{p.carrier}
+	for _, w := range p.ways {
+		all = append(all, w.carrier)
+	}
+	return carrier.Each(ctx, attempt, all...)
 }
 
 // Problem is why the peer could not be set up, nil if it could.
@@ -124,7 +132,11 @@ func (p *peer) Protected() (transport.Protector, netip.Addr, error) {
 	case problem != nil:
 		return nil, local, problem
 	}
-	return nil, local, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s is not set up yet", p.cfg.Name), Fix: "try again in a moment"}
+	return nil, local, notYet(p.cfg.Name)
+}
+
+func notYet(peer string) *api.Error {
+	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s is not set up yet", peer), Fix: "try again in a moment"}
 }
 
 // localAddr is the address of this host that reaches the peer, as far as it is

@@ -147,14 +147,19 @@ func revocation(c config.Peer) auth.Revocation {
 func (d *Daemon) pathStates(p *peer, inUse bool) []api.PathState {
 	_, local, _ := p.state()
 	var out []api.PathState
-	for i, a := range p.cfg.Addresses() {
-		v := api.PathState{Path: api.Path{Address: a.String(), LocalAddress: addrText(local)}, Protection: api.PeerUp}
+	for i, q := range p.cfg.Pairs() {
+		v := api.PathState{Pair: api.Pair{Address: q.Address.String(), LocalAddress: addrText(local)}, Path: q.Path, Protection: api.PeerUp}
 		if i > 0 {
-			v.LocalAddress = addrText(p.cfg.Paths[i-1].LocalAddress)
+			v.LocalAddress = addrText(q.LocalAddress)
 		}
-		p.carrier.DescribePath(&v, a, inUse)
+		p.carrier.DescribePath(&v, q.Address, inUse)
 		if p.cfg.Protection == config.ProtectIPsec {
-			v.Protection = d.sas.StateOf(p.cfg.PathName(i))
+			v.Protection = d.sas.StateOf(q.Connection)
+		}
+		if w := p.way(q.Path); w != nil {
+			if v.Problem = w.Problem(); v.Problem != nil {
+				v.Protection = api.PeerProblem
+			}
 		}
 		out = append(out, v)
 	}

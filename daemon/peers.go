@@ -80,10 +80,13 @@ func (x *peers) list() []*peer {
 	return slices.SortedFunc(maps.Values(x.names), func(a, b *peer) int { return cmp.Compare(a.cfg.Name, b.cfg.Name) })
 }
 
-// ofCarriers is list for those who choose what carries streams.
+// ofCarriers is list for those who choose what carries streams: with each further path.
 func (x *peers) ofCarriers() (list []carrier.Peer) {
 	for _, p := range x.list() {
 		list = append(list, p)
+		for _, w := range p.ways {
+			list = append(list, w)
+		}
 	}
 	return list
 }
@@ -97,11 +100,8 @@ func (x *peers) enter(p *peer) {
 	}
 	x.names[p.cfg.Name] = p
 	x.identities[p.identity] = p
-	for _, a := range p.cfg.Addresses() {
-		x.addresses[a] = p
-	}
-	for _, c := range p.cfg.PathNames() {
-		x.connections[c] = p
+	for _, q := range p.cfg.Pairs() {
+		x.addresses[q.Address], x.connections[q.Connection] = p, p
 	}
 }
 
@@ -115,11 +115,9 @@ func (x *peers) remove(p *peer) {
 func (x *peers) removeLocked(p *peer) {
 	drop(x.names, p.cfg.Name, p)
 	drop(x.identities, p.identity, p)
-	for _, a := range p.cfg.Addresses() {
-		drop(x.addresses, a, p)
-	}
-	for _, c := range p.cfg.PathNames() {
-		drop(x.connections, c, p)
+	for _, q := range p.cfg.Pairs() {
+		drop(x.addresses, q.Address, p)
+		drop(x.connections, q.Connection, p)
 	}
 }
 
@@ -178,21 +176,21 @@ func (d *Daemon) guarded() []string {
 // SAs and at last its guard. changing is held.
 func (d *Daemon) dropPeer(ctx context.Context, p *peer) {
 	d.cutOff(p, fmt.Errorf("peer %s was removed from the configuration", p.cfg.Name))
-	d.dropPaths(ctx, p)
+	d.dropPairs(ctx, p, p.cfg.Pairs())
 }
 
-// dropPaths ends the SAs of a peer's addresses, and the guards, but those of links that
-// the configuration has, by whatever peer's name. It is the next one already.
-func (d *Daemon) dropPaths(ctx context.Context, p *peer) {
+// dropPairs ends the SAs of pairs of a peer's addresses, and the guards, but those of links
+// that the configuration has, by whatever peer's name. It is the next one already.
+func (d *Daemon) dropPairs(ctx context.Context, p *peer, pairs []config.Pair) {
 	if p.cfg.Protection != config.ProtectIPsec {
 		return
 	}
 	c := d.config()
 	var errs []error
-	for i, a := range p.cfg.Addresses() {
+	for _, q := range pairs {
 		err := ipsec.ErrUnknownPeer // it never came further than the guard, which letGo takes down
 		if m := d.sas.Current(); m != nil {
-			err = m.RemovePeer(ctx, p.cfg.PathName(i), c.Guarded(a)...)
+			err = m.RemovePeer(ctx, q.Connection, c.Guarded(q.Address)...)
 		}
 		var held *guard.HeldError
 		if !errors.Is(err, ipsec.ErrUnknownPeer) && !errors.As(err, &held) {
@@ -228,7 +226,7 @@ func (d *Daemon) blockable() (all []blocklist.Peer) {
 }
 
 func (p *peer) blockable() blocklist.Peer {
-	return blocklist.Peer{Name: p.cfg.Name, Identity: p.identity, Address: p.cfg.Address, Paths: p.cfg.PathNames(), IPsec: p.cfg.Protection == config.ProtectIPsec}
+	return blocklist.Peer{Name: p.cfg.Name, Identity: p.identity, Address: p.cfg.Address, Paths: p.cfg.IKEConnections(), IPsec: p.cfg.Protection == config.ProtectIPsec}
 }
 
 // block blocks a peer by request.
@@ -255,8 +253,13 @@ func (d *Daemon) endStreams(id transport.Identity, why error) {
 // abortStreams ends the streams of a peer, and the sessions in which it has exports open.
 func (d *Daemon) abortStreams(id transport.Identity, why error) {
 	d.sessions.EndSessions(id, why)
+	d.abortStreamsAt(id, nil, why)
+}
+
+// abortStreamsAt ends the streams of a peer with one of some addresses; nil: with any.
+func (d *Daemon) abortStreamsAt(id transport.Identity, at []netip.Addr, why error) {
 	for _, qp := range d.dev.QPs() {
-		if qp.Peer() == id {
+		if qp.Peer() == id && (at == nil || slices.Contains(at, qp.Flow().Remote.Addr())) {
 			qp.Abort(why)
 		}
 	}

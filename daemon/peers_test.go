@@ -275,7 +275,7 @@ func TestSpecsReadBack(t *testing.T) {
 			OCSPURIs: []string{"http://192.0.2.9/"}, Revocation: "strict", Protection: "ipsec", CRC: "on", FPDU: "large", Connections: 2, ChildSAs: 1,
 		},
 		{
-			Name: "a", Address: "::1", LocalAddress: "::1", Transport: "sctp", Paths: []api.Path{{Address: "127.0.0.2", LocalAddress: "127.0.0.1"}},
+			Name: "a", Address: "::1", LocalAddress: "::1", Transport: "sctp", Multihoming: []api.Pair{{Address: "127.0.0.2", LocalAddress: "127.0.0.1"}},
 			Protection: "loopback", CRC: "on", FPDU: "large", Connections: 2,
 		},
 		{Name: "a", Address: "::1", Transport: "tcp", Protection: "loopback", CRC: "on", FPDU: "large", Connections: 2},

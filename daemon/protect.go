@@ -22,35 +22,50 @@ import (
 // setUpPeer puts a peer's protection in place: the guard first, then the IKE
 // connection. What fails is the peer's problem and is tried again; what was in
 // place before stays. changing is held.
-func (d *Daemon) setUpPeer(ctx context.Context, p *peer) { d.setUpPeers(ctx, []*peer{p}) }
+func (d *Daemon) setUpPeer(ctx context.Context, p *peer) { d.setUpPeers(ctx, []*peer{p}, false) }
 
 // setUpPeers is setUpPeer for several, for which the kernel is asked at once: it lists
-// all that it has to whoever asks about one.
-func (d *Daemon) setUpPeers(ctx context.Context, peers []*peer) {
-	for i, r := range d.protect(ctx, peers) {
-		d.setUp(peers[i], r.protector, r.err)
+// all that it has to whoever asks about one. To mend is to leave alone what works.
+func (d *Daemon) setUpPeers(ctx context.Context, peers []*peer, mend bool) {
+	for i, r := range d.protect(ctx, peers, mend) {
+		d.setUp(peers[i], r)
 	}
 }
 
 // setUp notes what became of a peer's protection.
-func (d *Daemon) setUp(p *peer, protector transport.Protector, err error) {
+func (d *Daemon) setUp(p *peer, r protected) {
+	problemOf := func(err error) *api.Error {
+		var e *api.Error
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &e):
+			return e
+		}
+		return sas.Problem(p.cfg.Name, err)
+	}
 	p.mu.Lock()
 	before := p.problem
-	p.problem = nil
-	if err == nil {
-		p.protector = protector
-	} else {
-		p.problem = sas.Problem(p.cfg.Name, err)
-		var e *api.Error
-		if errors.As(err, &e) {
-			p.problem = e
-		}
+	p.problem = problemOf(r.err)
+	p.isUp = p.isUp || r.err == nil
+	if r.protector != nil {
+		p.protector = r.protector
 	}
 	after := p.problem
+	for i, w := range p.ways {
+		was, is := w.problem, problemOf(r.ways[i])
+		w.problem, w.isUp = is, w.isUp || is == nil
+		if is != nil && (was == nil || was.Message != is.Message) {
+			d.log.Warn("a path of a peer is not usable", "peer", p.cfg.Name, "path", w.path.Name, "error", is)
+		} else if is == nil && was != nil {
+			d.log.Info("a path of a peer is usable again", "peer", p.cfg.Name, "path", w.path.Name)
+		}
+	}
 	p.mu.Unlock()
 	switch {
 	case after != nil && (before == nil || before.Message != after.Message):
 		d.log.Warn("peer is not usable", "peer", p.cfg.Name, "error", after)
+	case r.leave[0] && after == nil: // nothing was done about it
 	case after == nil && p.cfg.Protection == config.ProtectIPsec:
 		d.log.Info("peer is set up", "peer", p.cfg.Name, "address", p.cfg.Address, "protection", p.cfg.Protection,
 			"profile", p.cfg.Resolved.Name, "mode", p.cfg.Resolved.Mode, "auth", p.cfg.Auth, "identity", p.cfg.Identity())
@@ -66,24 +81,59 @@ func (d *Daemon) setUp(p *peer, protector transport.Protector, err error) {
 
 // protected is what became of protecting a peer.
 type protected struct {
-	protector transport.Protector
-	err       error
+	protector transport.Protector // nil if it can be reached at no address
+	leave     []bool              // by pair of addresses: it works, and is left alone
+	err       error               // of its first addresses
+	ways      []error             // of its further paths
 }
 
-func (d *Daemon) protect(ctx context.Context, peers []*peer) []protected {
+// of is the error of one of the peer's pairs of addresses.
+func (r *protected) of(p *peer, pair int) *error {
+	if i := pair - 1 - len(p.cfg.Multihoming); i >= 0 {
+		return &r.ways[i]
+	}
+	return &r.err
+}
+
+// fail notes an error of all of its addresses.
+func (r *protected) fail(err error) {
+	r.err = cmp.Or(r.err, err)
+	for i := range r.ways {
+		r.ways[i] = cmp.Or(r.ways[i], err)
+	}
+}
+
+// failed reports whether all of its addresses have.
+func (r *protected) failed() bool { return r.err != nil && !slices.Contains(r.ways, nil) }
+
+func (d *Daemon) protect(ctx context.Context, peers []*peer, mend bool) []protected {
 	out := make([]protected, len(peers))
 	var todo []int // those with IPsec
 	for i, p := range peers {
-		if out[i].err = d.meet(p); out[i].err != nil {
+		r := &out[i]
+		r.ways = make([]error, len(p.ways))
+		for j := range p.cfg.Pairs() {
+			r.leave = append(r.leave, mend && p.works(j))
+		}
+		r.err = d.meet(p)
+		for k, w := range p.ways {
+			r.ways[k] = w.meet()
+		}
+		if r.failed() {
 			continue
 		}
 		switch p.cfg.Protection {
 		case config.ProtectLoopback:
-			out[i].protector = p.named(transport.LoopbackOnly())
+			r.protector = p.named(transport.LoopbackOnly())
 		case config.ProtectPlaintext:
-			out[i].protector = p.named(transport.Plaintext(d.log, p.cfg.Addresses()...))
+			var addrs []netip.Addr
+			for _, q := range p.cfg.Pairs() {
+				addrs = append(addrs, q.Address)
+			}
+			r.protector = p.named(transport.Plaintext(d.log, addrs...))
 		default:
-			if out[i].err = isAnotherHost(p.cfg); out[i].err != nil {
+			if err := isAnotherHost(p.cfg); err != nil {
+				r.fail(err)
 				continue
 			}
 			todo = append(todo, i)
@@ -93,6 +143,11 @@ func (d *Daemon) protect(ctx context.Context, peers []*peer) []protected {
 		d.protectByIPsec(ctx, peers, todo, out)
 	}
 	return out
+}
+
+func noAddress(local netip.Addr, peer string) *api.Error {
+	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("no interface of this host has the address %s, at which it meets peer %s", local, peer),
+		Fix: "see `ip address`; give it back to the host, or set local_address of the peer to another one. The daemon keeps looking"}
 }
 
 // meet finds out by which address of this host a peer is met.
@@ -106,8 +161,7 @@ func (d *Daemon) meet(p *peer) error {
 		}
 	}
 	if !listen.IsHere(local) {
-		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("no interface of this host has the address %s, at which it meets peer %s", local, p.cfg.Name),
-			Fix: "see `ip address`; give it back to the host, or set local_address of the peer to another one. The daemon keeps looking"}
+		return noAddress(local, p.cfg.Name)
 	}
 	p.mu.Lock()
 	moved := p.local.IsValid() && p.local != local
@@ -123,30 +177,34 @@ func (d *Daemon) meet(p *peer) error {
 // protectByIPsec protects the peers with these indexes.
 func (d *Daemon) protectByIPsec(ctx context.Context, peers []*peer, todo []int, out []protected) {
 	// The guards come first: whatever else is missing, nothing leaves in clear.
+	type which struct{ peer, pair int }
 	var specs []guard.Spec
 	var cfgs []config.Peer
-	of := []int{} // whose spec it is
+	var of []which // whose spec it is
 	for _, i := range todo {
 		cfgs = append(cfgs, peers[i].cfg)
-		for _, g := range guardsOf(peers[i].cfg) {
-			specs, of = append(specs, g), append(of, i)
+		for j, pair := range peers[i].cfg.Pairs() {
+			for _, g := range guardsAt(pair) {
+				specs, of = append(specs, g), append(of, which{i, j})
+			}
 		}
 	}
 	d.guards.record(cfgs...)
 	results, err := guard.Reconcile("", specs)
-	for k, i := range of {
-		if out[i].err == nil {
-			out[i].err = cmp.Or(err, results[k].Err)
-		}
+	for k, w := range of {
+		to := out[w.peer].of(peers[w.peer], w.pair)
+		*to = cmp.Or(*to, err, results[k].Err)
 	}
 	d.probeMTU()
 	keys := map[int]credentials{}
 	for _, i := range todo {
-		if out[i].err == nil {
-			keys[i], out[i].err = loadCredentials(peers[i].cfg)
+		if !out[i].failed() {
+			if keys[i], err = loadCredentials(peers[i].cfg); err != nil {
+				out[i].fail(err)
+			}
 		}
 	}
-	todo = slices.DeleteFunc(slices.Clone(todo), func(i int) bool { return out[i].err != nil })
+	todo = slices.DeleteFunc(slices.Clone(todo), func(i int) bool { return out[i].failed() })
 	if len(todo) == 0 {
 		return
 	}
@@ -154,27 +212,40 @@ func (d *Daemon) protectByIPsec(ctx context.Context, peers []*peer, todo []int, 
 	var links []pad.Peer
 	of = of[:0]
 	for _, i := range todo {
-		if out[i] = (protected{m, err}); err != nil {
+		if err != nil {
+			out[i].fail(err)
 			continue
 		}
-		c, local := peers[i].cfg, peers[i].localAddr()
-		for j, addr := range c.Addresses() {
-			links, of = append(links, ipsecPeer(c, j, addr, local, keys[i])), append(of, i)
+		p := peers[i]
+		for j, pair := range p.cfg.Pairs() {
+			if *out[i].of(p, j) == nil && !out[i].leave[j] {
+				links, of = append(links, ipsecPeer(p.cfg, pair, p.localAddr(), keys[i])), append(of, which{i, j})
+			}
 		}
 	}
 	if err != nil {
 		return
 	}
 	for k, err := range m.AddPeers(ctx, links) {
-		if i := of[k]; out[i].err == nil && err != nil {
-			out[i] = protected{err: err}
-		}
+		to := out[of[k].peer].of(peers[of[k].peer], of[k].pair)
+		*to = cmp.Or(*to, err)
 	}
 	for _, i := range todo {
-		if out[i].err == nil {
+		if !out[i].failed() {
+			out[i].protector = m
 			peers[i].give(keys[i])
 		}
 	}
+}
+
+// works reports whether one of the peer's pairs of addresses was set up without a problem, and
+// is there still.
+func (p *peer) works(pair int) bool {
+	if i := pair - 1 - len(p.cfg.Multihoming); i >= 0 {
+		return !p.ways[i].lacks()
+	}
+	a := p.localAddr()
+	return p.isReady() && (!a.IsValid() || listen.IsHere(a))
 }
 
 // give notes the keys that the IKE daemon was given.
@@ -187,27 +258,32 @@ func (p *peer) give(keys credentials) {
 	p.keys = keys
 }
 
-// ipsecPeer is what the IPsec manager has to know of one of the addresses of a
-// peer. To it each is a peer of its own, with the identities of the first.
-func ipsecPeer(c config.Peer, i int, remote, local netip.Addr, keys credentials) pad.Peer {
+// ipsecPeer is what the IPsec manager has to know of one of the pairs of addresses of a
+// peer, which this host meets first at an address. To it each is a peer of its own, with the
+// identities of the first.
+func ipsecPeer(c config.Peer, pair config.Pair, local netip.Addr, keys credentials) pad.Peer {
 	q := pad.Peer{
-		Name: c.PathName(i), Local: local, Remote: remote, LocalID: c.LocalID, RemoteID: c.RemoteID, Links: c.Links(),
+		Name: pair.Connection, Local: local, Remote: pair.Address, LocalID: c.LocalID, RemoteID: c.RemoteID, Links: pair.Links,
 		Profile: c.Resolved, PSK: keys.psk, Cert: keys.cert, CAs: keys.cas, Revocation: c.Revocation,
 		Gateway: c.Gateway, Children: c.ChildSAs, IdleReap: c.IdleReap,
 	}
-	if i > 0 {
-		q.Local, q.LocalID, q.RemoteID = c.Paths[i-1].LocalAddress, cmp.Or(c.LocalID, local.String()), c.Identity()
+	if pair.Connection != c.Name {
+		q.Local, q.LocalID, q.RemoteID = pair.LocalAddress, cmp.Or(c.LocalID, local.String()), c.Identity()
 	}
 	return q
 }
 
 // guardsOf are the guards of a peer: one for each carrier and address.
-func guardsOf(p config.Peer) []guard.Spec {
-	var specs []guard.Spec
-	for _, a := range p.Addresses() {
-		for _, k := range p.Links() {
-			specs = append(specs, guard.Spec{Remote: a, Protocol: k.Protocol, Port: k.Port})
-		}
+func guardsOf(p config.Peer) (specs []guard.Spec) {
+	for _, pair := range p.Pairs() {
+		specs = append(specs, guardsAt(pair)...)
+	}
+	return specs
+}
+
+func guardsAt(pair config.Pair) (specs []guard.Spec) {
+	for _, k := range pair.Links {
+		specs = append(specs, guard.Spec{Remote: pair.Address, Protocol: k.Protocol, Port: k.Port})
 	}
 	return specs
 }
@@ -217,18 +293,23 @@ func guardsOf(p config.Peer) []guard.Spec {
 type named struct {
 	transport.Protector
 	identity transport.Identity
-	carriers config.Transport
+	peer     *config.Peer
 }
 
 func (p *peer) named(by transport.Protector) named {
-	return named{by, p.identity, p.cfg.Transport}
+	return named{by, p.identity, &p.cfg}
 }
 
-// Screen refuses flows over what the peer's declaration does not name, as the IPsec
-// manager does of its own.
+// Screen refuses flows that the peer's declaration does not name, as the IPsec manager does
+// of its own.
 func (n named) Screen(f transport.Flow) error {
-	if k := carrier.KindOf(f); !n.carriers.Has(k) {
+	if k := carrier.KindOf(f); !transportAt(*n.peer, f.Remote.Addr()).Has(k) {
 		return fmt.Errorf("%w: %s is no transport of this peer", transport.ErrNotProtected, k)
+	}
+	for _, q := range n.peer.Paths {
+		if a := f.Local.Addr(); q.Address == f.Remote.Addr() && a.IsValid() && !a.IsUnspecified() && a != q.LocalAddress {
+			return fmt.Errorf("%w: the path of this peer from %s is to %s, not to %s", transport.ErrNotProtected, q.Address, q.LocalAddress, a)
+		}
 	}
 	if s, ok := n.Protector.(transport.Screener); ok {
 		return s.Screen(f)

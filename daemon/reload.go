@@ -127,7 +127,7 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 			say("peer %s added", c.Name)
 		}
 	}
-	d.setUpPeers(ctx, added)
+	d.setUpPeers(ctx, added, false)
 	changed = append(changed, d.applyULPs(next)...)
 	d.disks.Adopt()
 	if forgot {
@@ -174,12 +174,14 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 	}
 	d.peers.enter(next)
 	if same {
+		d.dropWays(ctx, p, next)
 		d.setUpPeer(ctx, next)
+		d.disks.Follow(n.Name)
 		return
 	}
 	d.disks.Suspend(d.disks.List(attach.From(n.Name))...)
 	d.cutOff(p, fmt.Errorf("peer %s has changed", n.Name))
-	d.dropPaths(ctx, p)
+	d.dropPairs(ctx, p, p.cfg.Pairs())
 	d.setUpPeer(ctx, next)
 	d.disks.Resume()
 }

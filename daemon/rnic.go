@@ -72,7 +72,7 @@ func (d *Daemon) dispatch(cr *verbs.ConnRequest) {
 	case blocked != nil:
 		d.refuse(cr, nil, blocked)
 	case probe.IsHello(private):
-		d.answerHello(cr, p)
+		d.answerHello(cr, transportAt(p.cfg, cr.Flow().Remote.Addr()))
 	case probe.IsRequest(private):
 		d.probes.Handle(cr)
 	case rtrs.IsRequest(private):
@@ -123,9 +123,9 @@ func streamID(id uint64) string {
 }
 
 // answerHello tells a peer which carriers this host awaits it with.
-func (d *Daemon) answerHello(cr *verbs.ConnRequest, p *peer) {
+func (d *Daemon) answerHello(cr *verbs.ConnRequest, of config.Transport) {
 	var have probe.Transports
-	for _, k := range d.listeners.Kinds(p.cfg.Transport) {
+	for _, k := range d.listeners.Kinds(of) {
 		have = have.With(k)
 	}
 	d.turnAway(cr, probe.AppendHello(nil, have))
@@ -149,6 +149,9 @@ func (d *Daemon) awaits(next *config.Config) (all []listen.Awaited) {
 			local, _ = listen.LocalAddr(c.Address) // without a route nobody comes
 		}
 		all = append(all, listen.Awaited{Peer: c, Local: local})
+		for _, q := range c.Paths {
+			all = append(all, listen.Awaited{Peer: c.By(q), Local: q.LocalAddress})
+		}
 	}
 	return all
 }

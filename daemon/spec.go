@@ -53,13 +53,21 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 			return bad("the UDP port of peer %s %s", s.Name, err)
 		}
 	}
+	for _, q := range s.Multihoming {
+		pair, err := pairOf(q)
+		if err != nil {
+			return bad("an address of peer %s: %s; host names are not looked up", s.Name, err)
+		}
+		p.Multihoming = append(p.Multihoming, pair)
+	}
 	for _, q := range s.Paths {
-		var path config.Path
-		var err, lerr error
-		path.Address, err = config.ParseAddr(q.Address)
-		path.LocalAddress, lerr = config.ParseAddr(q.LocalAddress)
-		if err := cmp.Or(err, lerr); err != nil {
+		path := config.Path{Name: q.Name, Port: q.Port, Transport: config.Transport(q.Transport)}
+		var err error
+		if path.Addresses, err = pairOf(q.Pair); err != nil {
 			return bad("a path of peer %s: %s; host names are not looked up", s.Name, err)
+		}
+		if q.Transport != "" && !slices.Contains(config.Transports(), q.Transport) {
+			return bad("unknown transport %q of a path; allowed: %s", q.Transport, strings.Join(config.Transports(), ", "))
 		}
 		p.Paths = append(p.Paths, path)
 	}
@@ -119,6 +127,12 @@ func oneOf(what, s, yes, no string) (bool, error) {
 	return false, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("unknown %s %q; allowed: %s, %s", what, s, yes, no)}
 }
 
+func pairOf(q api.Pair) (config.Addresses, error) {
+	remote, err := config.ParseAddr(q.Address)
+	local, lerr := config.ParseAddr(q.LocalAddress)
+	return config.Addresses{Address: remote, LocalAddress: local}, cmp.Or(err, lerr)
+}
+
 // specOf is the reverse of peerOf.
 func specOf(p config.Peer) api.PeerSpec {
 	s := api.PeerSpec{
@@ -126,8 +140,11 @@ func specOf(p config.Peer) api.PeerSpec {
 		Transport: string(p.Transport), UDPPort: p.UDPPort,
 		Protection: string(p.Protection), CRC: "on", FPDU: "large", Connections: p.Connections,
 	}
+	for _, q := range p.Multihoming {
+		s.Multihoming = append(s.Multihoming, api.Pair{Address: q.Address.String(), LocalAddress: q.LocalAddress.String()})
+	}
 	for _, q := range p.Paths {
-		s.Paths = append(s.Paths, api.Path{Address: q.Address.String(), LocalAddress: q.LocalAddress.String()})
+		s.Paths = append(s.Paths, api.Path{Name: q.Name, Pair: api.Pair{Address: q.Address.String(), LocalAddress: q.LocalAddress.String()}, Port: q.Port, Transport: string(q.Transport)})
 	}
 	if p.Protection == config.ProtectIPsec {
 		s.LocalID, s.RemoteID, s.Profile, s.Mode = p.LocalID, p.RemoteID, p.Profile, p.Mode

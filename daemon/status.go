@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
@@ -40,8 +41,12 @@ func (d *Daemon) sessionStates(who local.Caller) []api.Session {
 	out := []api.Session{}
 	for _, s := range d.disks.Sessions(func(by *local.Consumer, _ string) bool { return who.All || by == who.Consumer }) {
 		v := api.Session{ULP: s.By.Name, Peer: s.Peer, Role: "client", State: s.State.String(), Streams: len(s.Conns), Reconnects: s.Reconnects, InFlight: s.InFlight, AgeSeconds: now.Sub(s.Since).Seconds()}
-		if s.State == rtrs.Connected && isPaused(s.Conns) {
+		if s.IsPaused() {
 			v.State = api.PeerPaused
+		}
+		v.Policy = s.Policy.String()
+		for _, t := range s.Paths {
+			v.Paths = append(v.Paths, pathState(t, now))
 		}
 		out = append(out, v)
 	}
@@ -58,6 +63,21 @@ func (d *Daemon) sessionStates(who local.Caller) []api.Session {
 	return out
 }
 
+// pathState describes a path of a session.
+func pathState(t rtrs.PathInfo, now time.Time) api.SessionPath {
+	v := api.SessionPath{Name: t.Name, Address: t.Remote.String(), State: t.State.String(), Paused: isPaused(t.Conns), Avoided: t.Avoided, AgeSeconds: now.Sub(t.Since).Seconds(),
+		Streams: len(t.Conns), InFlight: t.InFlight, LatencySeconds: t.Latency.Seconds(), Reconnects: t.Reconnects, Failures: t.Failures, Failovers: t.Moved,
+		Reads: t.Stats.Reads, Writes: t.Stats.Writes, ReadBytes: t.Stats.ReadBytes, WriteBytes: t.Stats.WriteBytes}
+	for _, c := range t.Conns {
+		v.LocalAddress, v.Transport = c.Flow.Local.Addr().String(), carrier.KindOf(c.Flow).String()
+	}
+	if t.LastError != nil && t.State != rtrs.PathConnected {
+		v.Problem = apiError(t.LastError)
+	}
+	return v
+}
+
+// isPaused reports whether a stream waits for its SA.
 func isPaused(conns []rtrs.ConnInfo) bool {
 	return slices.ContainsFunc(conns, func(c rtrs.ConnInfo) bool { return c.Paused })
 }

@@ -79,12 +79,14 @@ func (d *Daemon) killStream(id string) (api.Stream, error) {
 	return all[i], nil
 }
 
-// sessionStreams are the streams of sessions with a peer that are up.
-func (d *Daemon) sessionStreams(peer string) (qps []*verbs.QP) {
-	has := map[uint64]bool{}
-	for _, s := range d.disks.Sessions(func(_ *local.Consumer, to string) bool { return to == peer }) {
+// sessionStreams are the streams of sessions with a peer, by the path that it is given as,
+// that are up.
+func (d *Daemon) sessionStreams(p carrier.Peer) (qps []*verbs.QP) {
+	has, c := map[uint64]bool{}, p.Declared()
+	c.Paths = nil
+	for _, s := range d.disks.Sessions(func(_ *local.Consumer, to string) bool { return to == c.Name }) {
 		for _, conn := range s.Conns {
-			has[conn.ID] = s.State == rtrs.Connected
+			has[conn.ID] = s.State == rtrs.Connected && c.HasAddress(conn.Flow.Remote.Addr())
 		}
 	}
 	for _, qp := range d.dev.QPs() {

@@ -115,30 +115,33 @@ type Client struct {
 	parked    []*Permit     // in the order of posting
 	suspended []*Permit     // by their shares, in the order of posting
 	closing   bool
+	began     bool   // Connect has returned
 	ids       uint64 // of incarnations
 
 	ctx         context.Context // ends with the client
 	cancel      context.CancelFunc
+	news        chan struct{}  // capacity 1; for Connect: a path came up, or an attempt failed
 	running     sync.WaitGroup // paths
 	ended       chan struct{}  // closed by Close at its end
 	releaseOnce sync.Once
 }
 
-// Connect opens a session. It tries each path once, until one is up, and keeps trying
-// until ctx ends while the server is still busy with the session's predecessor. After it
-// has returned, the paths come up by themselves. It fails with a *RefusedError if the
-// server refuses, and with the errors of the paths.
+// Connect opens a session. It tries all paths at once, until one is up or each has failed,
+// and keeps trying until ctx ends while the server is still busy with the session's
+// predecessor. After it has returned, the other paths come up by themselves. It fails with a
+// *RefusedError if the server refuses, and with the errors of the paths.
 func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	cl := &Client{cfg: cfg, log: cfg.Logger, since: time.Now(), ctlUp: make(chan struct{}), ended: make(chan struct{}), entering: make(chan struct{}, 1)}
+	cl := &Client{cfg: cfg, log: cfg.Logger, since: time.Now(), news: make(chan struct{}, 1), ctlUp: make(chan struct{}), ended: make(chan struct{}), entering: make(chan struct{}, 1)}
 	cl.up.Store(new([]*clientPath))
 	cl.policy.Store(uint32(cfg.Policy))
 	cl.ctx, cl.cancel = context.WithCancel(context.Background())
 	rand.Read(cl.session[:])
 	fail := func(err error) (*Client, error) {
 		cl.cancel()
+		cl.running.Wait()
 		cl.releaseMemory()
 		return nil, fmt.Errorf("rtrs: open session %q: %w", cfg.Name, err)
 	}
@@ -149,16 +152,11 @@ func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 		}
 		cl.paths = append(cl.paths, t)
 	}
-	first, err := cl.first(ctx)
-	if err != nil {
-		return fail(err)
+	for _, t := range cl.Paths() {
+		cl.running.Go(func() { t.run(ctx) })
 	}
-	for _, t := range cl.paths {
-		var up *clientPath
-		if t == first.path {
-			up = first
-		}
-		cl.running.Go(func() { t.run(up) })
+	if err := cl.first(ctx); err != nil {
+		return fail(err)
 	}
 	return cl, nil
 }

@@ -197,11 +197,11 @@ func (t *clientPath) adopt(rsp *ConRsp) error {
 	case maxIO+MaxHeader >= 1<<offsetBits(int(rsp.QueueDepth)):
 		return violation("chunks of %d bytes, which offsets in %d chunks cannot name", maxIO, rsp.QueueDepth)
 	}
-	if cl.permits == nil {
-		cl.depth, cl.maxIO = depth, maxIO
-		if err := cl.allocate(); err != nil {
-			return err
-		}
+	cl.mu.Lock() // other paths may come up at the same time
+	err := cl.allocateLocked(depth, maxIO)
+	cl.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	if depth < cl.depth {
 		return &shrunkError{"queue depth", uint32(depth), uint32(cl.depth)}
@@ -220,12 +220,13 @@ func (t *clientPath) adopt(rsp *ConRsp) error {
 // hdrSlot is the size of a permit's part of the header memory.
 const hdrSlot = MaxHeader + readMsgLen
 
-// allocate makes the permits.
-//
-// unlocked: nobody else has the client yet.
-func (cl *Client) allocate() error {
+// allocateLocked makes the permits, for the first path that learns of the server's limits.
+func (cl *Client) allocateLocked(depth, maxIO int) (err error) {
+	if cl.permits != nil {
+		return nil
+	}
+	cl.depth, cl.maxIO = depth, maxIO
 	slots := cl.depth + controlChunks
-	var err error
 	if cl.homes, err = newArena(slots, cl.maxIO); err != nil {
 		return err
 	}

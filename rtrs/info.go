@@ -40,6 +40,20 @@ type ClientInfo struct {
 	Stats      Stats
 }
 
+// IsPaused reports whether I/O waits for a security association: each path that is up does.
+func (i *ClientInfo) IsPaused() bool {
+	paused := func(c ConnInfo) bool { return c.Paused }
+	up := false
+	for _, p := range i.Paths {
+		if p.State == PathConnected {
+			if up = true; !slices.ContainsFunc(p.Conns, paused) {
+				return false
+			}
+		}
+	}
+	return up
+}
+
 // Info returns the client's state.
 func (cl *Client) Info() ClientInfo {
 	i := ClientInfo{Name: cl.cfg.Name, Policy: cl.Policy(), QueueDepth: cl.depth, MaxIO: cl.maxIO, InFlight: cl.pool.inUse(), Stats: cl.counters.snapshot()}

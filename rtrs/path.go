@@ -210,7 +210,7 @@ func (cl *Client) AddPath(cfg PathConfig) (*Path, error) {
 		return nil, err
 	}
 	cl.paths = append(cl.paths, t)
-	cl.running.Go(func() { t.run(nil) })
+	cl.running.Go(func() { t.run(cl.ctx) })
 	return t, nil
 }
 

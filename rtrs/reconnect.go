@@ -1,6 +1,7 @@
 package rtrs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -8,84 +9,89 @@ import (
 	"time"
 )
 
-// first establishes the session's first path.
-func (cl *Client) first(ctx context.Context) (*clientPath, error) {
-	backoff := reconnectMin
-	var before error // why the last attempt failed
+// first waits until a path is up, until all have failed for good, or until ctx ends.
+func (cl *Client) first(ctx context.Context) error {
 	for {
-		var errs []error
-		retry := false
-		for _, t := range cl.Paths() {
-			up, err := t.establish(ctx)
-			if err == nil {
-				return up, nil
-			}
-			errs = append(errs, err)
-			var refused *RefusedError
-			retry = retry || errors.As(err, &refused) && refused.Temporary()
+		up, wait, err := cl.attempts()
+		switch {
+		case up:
+			return nil
+		case !wait:
+			return err
 		}
-		err := errors.Join(errs...)
-		if ctx.Err() != nil && before != nil {
-			return nil, errors.Join(before, ctx.Err()) // the timeout alone says less
+		select {
+		case <-cl.news:
+			continue
+		case <-ctx.Done():
 		}
-		before = err
-		if !retry {
-			return nil, err
+		if up, _, err = cl.attempts(); up {
+			return nil
+		} else if err != nil {
+			return errors.Join(err, ctx.Err()) // the timeout alone says less
 		}
-		if !sleep(ctx, backoff) {
-			return nil, err
-		}
-		backoff = min(2*backoff, reconnectMax)
+		cl.cancel()
+		cl.running.Wait()
+		_, _, err = cl.attempts()
+		return cmp.Or(err, ctx.Err())
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
+// attempts tells whether a path is up, and if not, with what all have failed, and whether to
+// wait for one that has not been tried yet, or may be tried again.
+func (cl *Client) attempts() (up, wait bool, err error) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.state == Connected {
+		cl.began = true
+		return true, false, nil
+	}
+	var errs []error
+	for _, t := range cl.paths {
+		var refused *RefusedError
+		wait = wait || t.failures == 0 || errors.As(t.lastErr, &refused) && refused.Temporary()
+		errs = append(errs, t.lastErr)
+	}
+	return false, wait, errors.Join(errs...)
+}
+
+func (cl *Client) tell() {
 	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
+	case cl.news <- struct{}{}:
+	default:
 	}
 }
 
-// run keeps the path up until it is removed or the client is closed. up is the
-// incarnation that there is already, or nil.
-func (t *Path) run(up *clientPath) {
+// run keeps the path up until it is removed or the client is closed. The first attempt ends
+// by the deadline of ctx.
+func (t *Path) run(ctx context.Context) {
 	defer close(t.done)
 	cl := t.cl
 	backoff := time.Duration(0)
-	if up != nil {
-		backoff = reconnectMin
+	due, cancel := t.ctx, context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok {
+		due, cancel = context.WithDeadline(t.ctx, deadline)
 	}
-	for {
-		if up != nil {
-			began := time.Now()
-			up.watch()
-			ended := t.ctx.Err() != nil || t.isOff()
-			up.fail(ErrClosed)
-			up.end(ended)
-			if t.ctx.Err() != nil {
-				return
-			}
-			if !ended {
-				cl.log.Warn("path lost", "session", cl.cfg.Name, "path", t.cfg.Name, "error", up.err)
-			}
-			if up.useful.Load() || time.Since(began) > reconnectMax {
-				backoff = reconnectMin
-			}
-		}
-		if !t.pause(backoff) {
-			return
-		}
+	defer cancel()
+	for t.pause(backoff) {
 		backoff = max(reconnectMin, min(2*backoff, reconnectMax))
-		var err error
-		if up, err = t.establish(t.ctx); err != nil {
+		up, err := t.establish(due)
+		due = t.ctx
+		if err != nil {
 			t.noteFailure(err)
 			continue
 		}
 		cl.log.Info("path up", "session", cl.cfg.Name, "path", t.cfg.Name, "incarnation", up.inc)
+		began := time.Now()
+		up.watch()
+		ended := t.ctx.Err() != nil || t.isOff()
+		up.fail(ErrClosed)
+		up.end(ended)
+		if !ended {
+			cl.log.Warn("path lost", "session", cl.cfg.Name, "path", t.cfg.Name, "error", up.err)
+		}
+		if up.useful.Load() || time.Since(began) > reconnectMax {
+			backoff = reconnectMin
+		}
 	}
 }
 
@@ -239,6 +245,7 @@ func (cl *Client) resume(t *clientPath, epoch uuid) error {
 			p.wasUp = true
 			cl.epoch = epoch
 			cl.mu.Unlock()
+			cl.tell()
 			t.flush()
 			return nil
 		}
@@ -308,11 +315,15 @@ func (cl *Client) finishParked() {
 }
 
 func (t *Path) noteFailure(err error) {
-	t.cl.mu.Lock()
-	changed := t.lastErr == nil || t.lastErr.Error() != err.Error()
-	t.lastErr = err
+	cl := t.cl
+	cl.mu.Lock()
+	changed := cl.began && (t.lastErr == nil || t.lastErr.Error() != err.Error())
+	if cl.began || t.lastErr == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		t.lastErr = err
+	}
 	t.failures++
-	t.cl.mu.Unlock()
+	cl.mu.Unlock()
+	cl.tell()
 	if changed && t.ctx.Err() == nil {
 		t.cl.log.Warn("cannot reach the server, trying again", "session", t.cl.cfg.Name, "path", t.cfg.Name, "error", err)
 	}

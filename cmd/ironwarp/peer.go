@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,7 +50,8 @@ func peerFlags() []cli.Flag {
 		&cli.UintFlag{Name: "port", Usage: "TCP or SCTP `PORT` the peer listens on (default: the same as ours)"},
 		&cli.StringFlag{Name: "transport", Usage: "tcp (default), sctp (the kernel's), sctp-udp (SCTP in UDP), or auto: the fastest that both hosts have"},
 		&cli.UintFlag{Name: "udp-port", Usage: "UDP `PORT` of the peer's SCTP in UDP (default: the same as ours)"},
-		&cli.StringSliceFlag{Name: "path", Usage: "with transport sctp, a further pair of addresses `ADDRESS=LOCAL_ADDRESS`, for when the first fails; repeat for more"},
+		&cli.StringSliceFlag{Name: "path", Usage: "a further path of sessions `ADDRESS=LOCAL_ADDRESS`, with [,name=NAME][,transport=TRANSPORT][,port=PORT] behind it; repeat for more"},
+		&cli.StringSliceFlag{Name: "multihoming", Usage: "with transport sctp, a further pair of addresses `ADDRESS=LOCAL_ADDRESS` of each association; repeat for more"},
 		&cli.StringFlag{Name: "local-id", Usage: "IKE `IDENTITY` of this host (default: its address)"},
 		&cli.StringFlag{Name: "remote-id", Usage: "IKE `IDENTITY` of the peer (default: its address)"},
 		&cli.StringFlag{Name: "auth", Usage: "psk or cert (default: what the files say)"},
@@ -125,17 +127,74 @@ func peerSpec(c *cli.Context, name string) (spec api.PeerSpec, err error) {
 			return spec, &usageError{msg: fmt.Sprintf("%s %d is out of range", strings.ReplaceAll(flag, "-", " "), c.Uint(flag)), fix: "allowed: 1 to 65535"}
 		}
 	}
-	for _, s := range c.StringSlice("path") {
-		remote, local, ok := strings.Cut(s, "=")
-		if !ok {
-			return spec, &usageError{msg: fmt.Sprintf("--path %s is not a pair of addresses", s), fix: "write ADDRESS=LOCAL_ADDRESS, such as --path 198.51.100.2=198.51.100.1"}
+	for _, s := range c.StringSlice("multihoming") {
+		pair, err := pairOf("--multihoming "+s, s)
+		if err != nil {
+			return spec, err
 		}
-		spec.Paths = append(spec.Paths, api.Path{Address: remote, LocalAddress: local})
+		spec.Multihoming = append(spec.Multihoming, pair)
+	}
+	for _, s := range pathFlags(c.StringSlice("path")) {
+		path, err := pathOf("--path "+s, s)
+		if err != nil {
+			return spec, err
+		}
+		spec.Paths = append(spec.Paths, path)
 	}
 	if err := config.CheckPeerName(spec.Name); err != nil {
 		return spec, &usageError{msg: fmt.Sprintf("peer name %q %s", spec.Name, err)}
 	}
 	return spec, certificates(c, &spec)
+}
+
+// pairOf is the pair of addresses that a text names.
+func pairOf(what, s string) (api.Pair, error) {
+	remote, local, ok := strings.Cut(s, "=")
+	if !ok {
+		return api.Pair{}, &usageError{msg: what + " is not a pair of addresses", fix: "write ADDRESS=LOCAL_ADDRESS, such as 198.51.100.2=198.51.100.1"}
+	}
+	return api.Pair{Address: remote, LocalAddress: local}, nil
+}
+
+// pathOf is the path that a text names.
+func pathOf(what, s string) (path api.Path, err error) {
+	pair, rest, _ := strings.Cut(s, ",")
+	if path.Pair, err = pairOf(what, pair); err != nil {
+		return path, err
+	}
+	for rest != "" {
+		var option string
+		option, rest, _ = strings.Cut(rest, ",")
+		key, value, _ := strings.Cut(option, "=")
+		switch key {
+		case "name":
+			path.Name = value
+		case "transport":
+			path.Transport = value
+		case "port":
+			n, err := strconv.ParseUint(value, 10, 16)
+			if err != nil || n == 0 {
+				return path, &usageError{msg: fmt.Sprintf("%s: port %q is out of range", what, value), fix: "allowed: 1 to 65535"}
+			}
+			path.Port = uint16(n)
+		default:
+			return path, &usageError{msg: fmt.Sprintf("%s has an unknown part %q", what, option), fix: "write ADDRESS=LOCAL_ADDRESS, and behind it ,name=NAME ,transport=TRANSPORT or ,port=PORT"}
+		}
+	}
+	return path, nil
+}
+
+// pathFlags puts together again what a flag was split into at its commas.
+func pathFlags(parts []string) (flags []string) {
+	for _, s := range parts {
+		key, _, _ := strings.Cut(s, "=")
+		if n := len(flags); n > 0 && (key == "name" || key == "transport" || key == "port") {
+			flags[n-1] += "," + s
+		} else {
+			flags = append(flags, s)
+		}
+	}
+	return flags
 }
 
 func durationText(c *cli.Context, flag string) string {

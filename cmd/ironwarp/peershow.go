@@ -143,7 +143,12 @@ func (w *ironwarp) showTransport(p api.Peer, line func(string, any)) {
 		line("failed", w.warn(fmt.Sprintf("%s, tried again in %s: %s", t.Transport, ageText(t.AgainSeconds), t.Error)))
 	}
 	for i, s := range p.PathStates {
-		line(fmt.Sprintf("path %d", i+1), w.pathText(s))
+		name := fmt.Sprint(i + 1)
+		if s.Path != p.Address {
+			name = s.Path
+		}
+		line("path "+name, w.pathText(s))
+		w.problem(s.Problem)
 	}
 }
 

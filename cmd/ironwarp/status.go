@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,9 +121,10 @@ func (w *ironwarp) statusPage(st api.Status) {
 		for _, p := range st.Peers {
 			w.insecure(p)
 			for _, s := range p.PathStates {
-				if s.Reachable == api.PathUnreachable {
+				if s.Reachable == api.PathUnreachable || s.Problem != nil {
 					w.printf("peer %s: path %s\n", p.Name, w.pathText(s))
 				}
+				w.problem(s.Problem)
 			}
 			for _, t := range p.Carrier.Tried {
 				w.printf("peer %s: %s\n", p.Name, w.warn(fmt.Sprintf("%s does not work, %s is used: %s", t.Transport, p.Carrier.Transport, t.Error)))
@@ -146,6 +148,7 @@ func (w *ironwarp) statusPage(st api.Status) {
 			t.row(s.Peer, s.Role, w.stateText(s.State), ageText(s.AgeSeconds), s.Streams, s.InFlight, s.Reconnects)
 		}
 		t.print()
+		w.pathTable(slices.DeleteFunc(slices.Clone(st.Sessions), func(s api.Session) bool { return len(s.Paths) < 2 }))
 	}
 	if len(st.Attachments) > 0 {
 		w.printf("\n")

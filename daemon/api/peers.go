@@ -19,9 +19,10 @@ type PeerSpec struct {
 	Address           string   `json:"address"`
 	LocalAddress      string   `json:"local_address,omitempty"`
 	Port              uint16   `json:"port,omitempty"`
-	Transport         string   `json:"transport,omitempty"` // tcp, sctp, sctp-udp, auto
-	UDPPort           uint16   `json:"udp_port,omitempty"`  // of SCTP in UDP
-	Paths             []Path   `json:"paths,omitempty"`     // further addresses, with transport sctp
+	Transport         string   `json:"transport,omitempty"`   // tcp, sctp, sctp-udp, auto
+	UDPPort           uint16   `json:"udp_port,omitempty"`    // of SCTP in UDP
+	Multihoming       []Pair   `json:"multihoming,omitempty"` // further addresses of associations, with transport sctp
+	Paths             []Path   `json:"paths,omitempty"`       // further ones of sessions
 	LocalID           string   `json:"local_id,omitempty"`
 	RemoteID          string   `json:"remote_id,omitempty"`
 	Auth              string   `json:"auth,omitempty"` // psk, cert
@@ -50,17 +51,27 @@ type PeerChange struct {
 	Set      []string `json:"set"` // the keys of PeerSpec that change, as JSON has them
 }
 
-// Path is a further pair of addresses by which a peer is reached.
-type Path struct {
+// Pair is a pair of addresses by which a peer is reached.
+type Pair struct {
 	Address      string `json:"address"`
 	LocalAddress string `json:"local_address"`
+}
+
+// Path is a further path of the sessions with a peer.
+type Path struct {
+	Name string `json:"name,omitempty"` // default: the address
+	Pair
+	Port      uint16 `json:"port,omitempty"`      // default: the peer's
+	Transport string `json:"transport,omitempty"` // default: the peer's
 }
 
 // PathState is a pair of addresses by which a peer is reached, the first one
 // included, and its state.
 type PathState struct {
-	Path
+	Pair
+	Path       string `json:"path"`       // name of the path of sessions that goes by it
 	Protection string `json:"protection"` // of its SAs, a state of a peer
+	Problem    *Error `json:"problem,omitempty"`
 	// Reachable reports whether SCTP gets answers there: yes, no, or "" while no
 	// association uses it.
 	Reachable    string  `json:"reachable,omitempty"`

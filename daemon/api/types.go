@@ -227,6 +227,34 @@ type Session struct {
 	Reconnects uint64  `json:"reconnects"`
 	InFlight   int     `json:"in_flight"`
 	AgeSeconds float64 `json:"age_seconds"`
+	// Of a client: how I/O is spread over the paths, and these.
+	Policy string        `json:"policy,omitempty"`
+	Paths  []SessionPath `json:"paths,omitempty"`
+}
+
+// SessionPath is a path of a session with a peer.
+type SessionPath struct {
+	Name         string  `json:"name"`
+	Address      string  `json:"address"` // of the peer, with its port
+	LocalAddress string  `json:"local_address,omitempty"`
+	Transport    string  `json:"transport,omitempty"` // of its streams, as long as it has any
+	State        string  `json:"state"`               // connecting, connected, reconnecting, disconnected
+	Paused       bool    `json:"paused"`              // a stream waits for its SA
+	Avoided      bool    `json:"avoided"`             // its SA is away, and I/O goes by the others
+	AgeSeconds   float64 `json:"age_seconds"`         // of the state
+	Streams      int     `json:"streams"`
+	InFlight     int     `json:"in_flight"` // requests that were not answered
+	// LatencySeconds is what a request takes, a moving average; absent while it is not
+	// measured, since there is one path only.
+	LatencySeconds float64 `json:"latency_seconds,omitzero"`
+	Reconnects     uint64  `json:"reconnects"`      // after it had been up
+	Failures       uint64  `json:"failed_connects"` // attempts to connect that failed
+	Failovers      uint64  `json:"failovers"`       // requests that went on by another path
+	Reads          uint64  `json:"reads"`
+	Writes         uint64  `json:"writes"`
+	ReadBytes      uint64  `json:"read_bytes"`
+	WriteBytes     uint64  `json:"write_bytes"`
+	Problem        *Error  `json:"problem,omitempty"` // why it is not connected
 }
 
 // Listener is an address at which the daemon accepts peers.

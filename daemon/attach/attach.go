@@ -46,9 +46,9 @@ type Config struct {
 	Config  func() *config.Config // as it is now
 	// Peer finds a peer by name. It fails with an *api.Error where there is none.
 	Peer func(name string) (Peer, error)
-	// Choose is the transport of the next streams to a peer, and who wants to know how they
-	// fared. Health is what its status says.
-	Choose func(ctx context.Context, by *local.Consumer, p Peer) (*transport.Config, func(error), error)
+	// Choose is the transport of the next streams by a path to a peer, and who wants to know
+	// how they fared. Health is what its status says.
+	Choose func(ctx context.Context, by *local.Consumer, p Peer, path string) (*transport.Config, func(error), error)
 	Health func(Peer) (state string, problem *api.Error)
 }
 
@@ -70,7 +70,7 @@ type Attacher struct {
 	cfg Config
 	log *slog.Logger
 
-	// Lock order: Attacher.saving, Attacher, Attachment.
+	// Lock order: Attacher.saving, session.changing, Attacher, Attachment.
 	saving  sync.Mutex    // held while the state is written
 	toSave  atomic.Uint64 // calls of remember
 	saved   uint64        // those that what is written has; guarded by saving

@@ -232,7 +232,7 @@ func judge(v *api.Attachment, k Disk, i rnbd.DiskInfo, oldest time.Duration) {
 		if i.Session.LastError != nil {
 			v.Problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("%s waits for its peer: %v", k, i.Session.LastError), Fix: "I/O goes on when the peer is back"}
 		}
-	case slices.ContainsFunc(i.Session.Conns, func(c rtrs.ConnInfo) bool { return c.Paused }):
+	case i.Session.IsPaused():
 		v.State = api.AttachWaiting
 	case i.Waits != nil:
 		v.State = api.AttachWaiting

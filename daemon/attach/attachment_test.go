@@ -14,7 +14,7 @@ import (
 func TestStalledDisk(t *testing.T) {
 	k := Disk{Peer: "beta", Export: "disk"}
 	session := func(s rtrs.State, paused bool) rnbd.DiskInfo {
-		return rnbd.DiskInfo{Session: rtrs.ClientInfo{State: s, Conns: []rtrs.ConnInfo{{Paused: paused}}}}
+		return rnbd.DiskInfo{Session: rtrs.ClientInfo{State: s, Paths: []rtrs.PathInfo{{State: rtrs.PathConnected, Conns: []rtrs.ConnInfo{{Paused: paused}}}}}}
 	}
 	failed := session(rtrs.Connected, false)
 	failed.Err = rnbd.ErrNotFound

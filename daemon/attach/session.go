@@ -6,11 +6,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/internal/printable"
 	"github.com/ironwarp/ironwarp/rnbd"
@@ -30,6 +33,9 @@ type sessionKey struct {
 type session struct {
 	ends context.Context // of the peer
 	gate chan struct{}   // capacity 1; held while it is opened or closed
+
+	changing sync.Mutex             // held while its paths change
+	paths    map[string]config.Path // by name, as it has them; guarded by session.changing
 
 	cl    *rnbd.Client // guarded by Attacher.mu
 	users int          // guarded by Attacher.mu
@@ -132,7 +138,7 @@ func (a *Attacher) join(ctx context.Context, by *local.Consumer, p Peer) (*sessi
 	if cl != nil {
 		return s, cl, nil
 	}
-	if cl, err = a.connect(ctx, by, p); err != nil {
+	if cl, err = a.connect(ctx, by, p, s); err != nil {
 		return fail(err)
 	}
 	a.mu.Lock()
@@ -144,30 +150,99 @@ func (a *Attacher) join(ctx context.Context, by *local.Consumer, p Peer) (*sessi
 	if ended {
 		return fail(errors.Join(ErrPeerChanged(k.peer), cl.Close()))
 	}
+	a.followPaths(k, s) // its declaration may have changed since it was looked at
 	return s, cl, nil
 }
 
-func (a *Attacher) connect(ctx context.Context, by *local.Consumer, p Peer) (cl *rnbd.Client, err error) {
+// pathOf is a path of a session with a peer.
+func (a *Attacher) pathOf(by *local.Consumer, p Peer, q config.Path) rtrs.PathConfig {
+	name, ends := p.Declared().Name, p.Ends()
+	return rtrs.PathConfig{Name: q.Name, Remote: netip.AddrPortFrom(q.Address, q.Port), Choose: func(ctx context.Context) (*transport.Config, func(error), error) {
+		// Its declaration may have changed in what leaves the session as it is.
+		now, err := a.cfg.Peer(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if now.Ends() != ends {
+			return nil, nil, ErrPeerChanged(name)
+		}
+		return a.cfg.Choose(ctx, by, now, q.Name)
+	}}
+}
+
+// Follow has the open sessions with a peer follow a declaration of the same ends: in their
+// paths, which come and go without the others. It returns when nothing is left of paths that
+// go.
+func (a *Attacher) Follow(peer string) {
+	open := map[sessionKey]*session{}
+	a.mu.Lock()
+	for k, s := range a.sessions {
+		if k.peer == peer {
+			open[k] = s
+		}
+	}
+	a.mu.Unlock()
+	for k, s := range open {
+		a.followPaths(k, s)
+	}
+}
+
+func (a *Attacher) followPaths(k sessionKey, s *session) {
+	p, err := a.cfg.Peer(k.peer)
+	if err != nil || p.Ends() != s.ends {
+		return // it ends
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	a.mu.Lock()
+	cl := s.cl
+	a.mu.Unlock()
+	if cl == nil {
+		return
+	}
+	want := map[string]config.Path{}
+	for _, q := range p.Declared().Ways() {
+		want[q.Name] = q
+	}
+	var removed sync.WaitGroup
+	for _, t := range cl.Session().Paths() {
+		if q, ok := want[t.Name()]; !ok || q != s.paths[t.Name()] {
+			delete(s.paths, t.Name())
+			removed.Go(t.Remove)
+		}
+	}
+	removed.Wait()
+	for name, q := range want {
+		if _, has := s.paths[name]; has {
+			continue
+		}
+		if _, err := cl.Session().AddPath(a.pathOf(k.by, p, q)); err != nil {
+			a.log.Warn("cannot add a path to a session", "peer", k.peer, "path", name, "error", err)
+			continue
+		}
+		s.paths[name] = q
+	}
+}
+
+// connect opens a session by the paths that the peer has.
+func (a *Attacher) connect(ctx context.Context, by *local.Consumer, p Peer, s *session) (cl *rnbd.Client, err error) {
 	if err := by.Gate.MayDial(ctx, MaxTime); err != nil {
 		return nil, err
 	}
 	c := p.Declared()
-	choose := func(ctx context.Context) (*transport.Config, func(error), error) {
-		// Its declaration may have changed in what leaves the session as it is.
-		now, err := a.cfg.Peer(c.Name)
-		if err != nil {
-			return nil, nil, err
-		}
-		if now.Ends() != p.Ends() {
-			return nil, nil, ErrPeerChanged(c.Name)
-		}
-		return a.cfg.Choose(ctx, by, now)
+	paths := map[string]config.Path{}
+	var configs []rtrs.PathConfig
+	for _, q := range c.Ways() {
+		paths[q.Name], configs = q, append(configs, a.pathOf(by, p, q))
 	}
+	s.changing.Lock()
+	s.paths = paths
+	s.changing.Unlock()
 	err = p.EachCarrier(ctx, func() (err error) {
 		cl, err = rnbd.Connect(ctx, rnbd.ClientConfig{
 			RTRS: rtrs.ClientConfig{
 				ULP: by.Disks, Name: a.sessionName(by), Trust: by.Disks.Trust(),
-				Paths: []rtrs.PathConfig{{Remote: c.AddrPort(), Choose: choose}},
+				Paths: configs,
 				Conns: c.Connections, QueueDepth: a.cfg.Config().Limits.QueueSize, Setup: c.Setup(),
 			},
 			Logger: a.log.With("peer", c.Name),

@@ -122,7 +122,7 @@ func TestNextBestCarrierHasItsTurnInTheSameAttempt(t *testing.T) {
 		"the second for another": {[]func() error{byCarrier, func() error { return broken }}, 2, broken},
 	} {
 		n := 0
-		err := p.choice.Each(t.Context(), func() error { n++; return tc.attempts[n-1]() })
+		err := Each(t.Context(), func() error { n++; return tc.attempts[n-1]() }, p.choice)
 		if n != tc.n || !errors.Is(err, tc.err) {
 			t.Errorf("%s: %d attempts, %v; want %d, %v", name, n, err, tc.n, tc.err)
 		}
@@ -130,7 +130,7 @@ func TestNextBestCarrierHasItsTurnInTheSameAttempt(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	n := 0
-	if err := p.choice.Each(over, func() error { n++; return byCarrier() }); n != 1 || !errors.Is(err, broken) {
+	if err := Each(over, func() error { n++; return byCarrier() }, p.choice); n != 1 || !errors.Is(err, broken) {
 		t.Errorf("with nobody who waits: %d attempts, %v", n, err)
 	}
 }

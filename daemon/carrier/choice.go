@@ -147,12 +147,19 @@ func (ch *Choice) failed(k transport.Kind) failure {
 	return ch.tried[k]
 }
 
-// Each makes an attempt that chooses a carrier, and another one while it is auto's choice
-// that fails, so that the next best has its turn. It fails as the last one does.
-func (ch *Choice) Each(ctx context.Context, attempt func() error) (err error) {
+// Each makes an attempt that makes one or several choices of carriers, and another one while
+// it is auto's choice that fails, so that the next best has its turn. It fails as the last
+// one does.
+func Each(ctx context.Context, attempt func() error, choices ...*Choice) (err error) {
+	failures := func() (n uint64) {
+		for _, ch := range choices {
+			n += ch.failures()
+		}
+		return n
+	}
 	for range carriers {
-		before := ch.failures()
-		if err = attempt(); err == nil || ctx.Err() != nil || ch.failures() == before {
+		before := failures()
+		if err = attempt(); err == nil || ctx.Err() != nil || failures() == before {
 			break
 		}
 	}

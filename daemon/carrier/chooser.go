@@ -67,8 +67,8 @@ type Config struct {
 	// Peers are those that there are, and At is the one that has an address.
 	Peers func() []Peer
 	At    func(netip.Addr) (Peer, bool)
-	// Streams are those of sessions with a peer that are up.
-	Streams func(peer string) []*verbs.QP
+	// Streams are those of sessions with a peer, at its address, that are up.
+	Streams func(Peer) []*verbs.QP
 
 	Trial  time.Duration // 0: TrialTime
 	Avoid  time.Duration // 0: avoidMin
@@ -133,7 +133,7 @@ func (c *Chooser) to(p Peer, k transport.Kind) (*transport.Config, error) {
 	case transport.SCTPUDP:
 		t.UDPPort = cfg.UDPPort
 	case transport.SCTP:
-		for _, q := range cfg.Paths {
+		for _, q := range cfg.Multihoming {
 			t.MoreLocal, t.MoreRemote = append(t.MoreLocal, q.LocalAddress), append(t.MoreRemote, q.Address)
 		}
 	}
@@ -368,7 +368,7 @@ func (c *Chooser) Reconsider(ctx context.Context) {
 			if cfg.Transport != config.TransportAuto || !ch.begin(cfg.IdleReap > 0) {
 				continue
 			}
-			if len(c.cfg.Streams(cfg.Name)) == 0 { // this looks through all sessions
+			if len(c.cfg.Streams(p)) == 0 { // this looks through all sessions
 				ch.end()
 				continue
 			}
@@ -390,7 +390,7 @@ func (c *Chooser) pickAgain(ctx context.Context, p Peer) {
 		c.log.Debug("cannot ask again which transports a peer has", "peer", name, "error", err)
 		return
 	}
-	for _, qp := range c.cfg.Streams(name) {
+	for _, qp := range c.cfg.Streams(p) {
 		if was := KindOf(qp.Flow()); ch.isMuchFaster(k, was) {
 			qp.Abort(fmt.Errorf("its session goes over from %s to %s, which is faster", was, k))
 		}

@@ -17,6 +17,10 @@ import (
 // CheckPeerName fails if a name cannot be a peer's. The error is the reason.
 func CheckPeerName(s string) error { return checkName(s, MaxPeerName) }
 
+// CheckPathName fails if a name cannot be a path's: one that is no address, which every path
+// has as a name already. The error is the reason.
+func CheckPathName(s string) error { return checkName(s, MaxPathName) }
+
 // CheckExportName fails if a name cannot be an export's. The error is the reason.
 func CheckExportName(s string) error { return checkName(s, MaxExportName) }
 

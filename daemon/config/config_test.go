@@ -348,7 +348,7 @@ func TestSampleShowsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(loud.Peers) != 5 || len(loud.Exports) != 2 || len(loud.ULPs) != 2 || !loud.Metrics.Listen.IsValid() || len(loud.IPsec.Profiles) != 1 {
+	if len(loud.Peers) != 6 || len(loud.Exports) != 2 || len(loud.ULPs) != 2 || !loud.Metrics.Listen.IsValid() || len(loud.IPsec.Profiles) != 1 {
 		t.Errorf("switched on: %+v", loud)
 	}
 	loud.Peers, loud.Exports, loud.ULPs, loud.Metrics, loud.IPsec.Profiles, loud.said = nil, nil, nil, Metrics{}, nil, nil

@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/ironwarp/ironwarp/rtrs"
+)
 
 const (
 	// DefaultPort is the link's port of TCP and SCTP. NVMe over TCP has 4420; this one is
@@ -9,9 +13,12 @@ const (
 	// DefaultUDPPort is the UDP port for SCTP in UDP (RFC 6951 section 6.2).
 	DefaultUDPPort = 9899
 
-	// MaxPaths is how many further pairs of addresses a peer may have: each costs
-	// an IKE SA, and SCTP probes each.
-	MaxPaths = 7
+	// MaxPaths is how many further paths a peer may have, and further pairs of addresses
+	// an association: each costs an IKE SA, a path the memory of a session, and SCTP probes
+	// each pair.
+	MaxPaths = rtrs.MaxPaths - 1
+	// MaxPathName in bytes keeps an IKE connection's PEER.PATH below strongSwan's bounds.
+	MaxPathName = 16
 
 	// DefaultConnections per session: two streams keep both directions of a
 	// two-core host busy; more cost memory for chunks and gain only on fast links.

@@ -39,8 +39,9 @@ type Peer struct {
 	LocalAddress netip.Addr // zero: the address the route to Address uses
 	Port         uint16     // the port of TCP and SCTP that the peer listens on
 	Transport    Transport
-	UDPPort      uint16 // where the peer listens for SCTP in UDP; 0 if it is not used
-	Paths        []Path // further addresses, for TransportSCTP
+	UDPPort      uint16      // where the peer listens for SCTP in UDP; 0 if it is not used
+	Multihoming  []Addresses // further ones of associations, for TransportSCTP
+	Paths        []Path      // further ones of sessions
 	Protection   Protection
 	CRC          bool  // ask for MPA CRCs
 	LargeFPDU    bool  // agree on FPDUs larger than a TCP segment
@@ -94,10 +95,10 @@ func (p Peer) Setup() verbs.Setup {
 
 // SameEnds reports whether two declarations are of the same hosts and flows, so
 // that streams of the one may go on under the other. With another number of child SAs
-// the ports are divided differently, and no SA has the ports of old streams.
+// the ports are divided differently, and no SA has the ports of old streams. Paths beside
+// the first come and go without the others.
 func (p Peer) SameEnds(q Peer) bool {
-	return p.Address == q.Address && p.LocalAddress == q.LocalAddress && p.Port == q.Port && p.Protection == q.Protection &&
-		p.Transport == q.Transport && p.UDPPort == q.UDPPort && slices.Equal(p.Paths, q.Paths) &&
+	return p.Ways()[0] == q.Ways()[0] && p.Protection == q.Protection && slices.Equal(p.Multihoming, q.Multihoming) &&
 		p.LocalID == q.LocalID && p.Identity() == q.Identity() &&
 		p.ChildSAs == q.ChildSAs && p.Gateway == q.Gateway
 }

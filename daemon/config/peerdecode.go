@@ -27,6 +27,7 @@ func (d *decoder) peer(n ast.Node) Peer {
 		"port":               d.integer("port", 1, 65535, func(v uint64) { p.Port = uint16(v) }),
 		"transport":          d.enum("transport", func(s string) { p.Transport = Transport(s) }, Transports()...),
 		"udp_port":           d.udpPort(func(v uint64) { p.UDPPort = uint16(v) }),
+		"multihoming":        d.peerMultihoming(&p.Multihoming),
 		"paths":              d.peerPaths(&p.Paths),
 		"protection":         d.enum("protection", func(s string) { protection = s }, "ipsec", "loopback"),
 		"insecure_plaintext": d.boolean("insecure_plaintext", &plaintext),
@@ -60,6 +61,7 @@ func (d *decoder) peer(n ast.Node) Peer {
 	if msg, fix := p.fault(said); msg != "" {
 		d.fail(n, msg, fix)
 	}
+	p.complete()
 	return p
 }
 

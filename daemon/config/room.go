@@ -17,14 +17,14 @@ func (c *Config) MayAttach(p Peer) bool {
 // SessionMemory is the memory in bytes that one block session of a peer takes.
 func (c *Config) SessionMemory() int64 { return rtrs.SessionMemory(c.Limits.QueueSize, 0) }
 
-// attaching is how many peers may attach something.
-func (c *Config) attaching() (n int64) {
+// attaching is how many peers may attach something, and by how many paths.
+func (c *Config) attaching() (n, paths int64) {
 	for _, p := range c.Peers {
 		if c.MayAttach(p) {
-			n++
+			n, paths = n+1, paths+int64(1+len(p.Paths))
 		}
 	}
-	return n
+	return n, paths
 }
 
 // SaidLimits are the limits of the device that the configuration itself says, the others
@@ -40,17 +40,18 @@ func (c *Config) SaidLimits() Quota {
 }
 
 // SetQueueSize changes the queue size, and the default limits that depend on it and on the
-// peers. For each peer that may attach something memory grows by twice what a session takes,
+// peers. For each peer that may attach something memory grows by twice what a path takes,
 // since half of all memory is divided among services. Of what is divided among peers each
 // has a share that does for its session, and what streams take there is for all of them:
 // who has many is not to use up what is not counted for each peer.
 func (c *Config) SetQueueSize(n int) {
 	c.Limits.QueueSize = n
 	said, is := c.SaidLimits(), deviceLimits()
-	is.Bytes += 2 * c.attaching() * c.SessionMemory()
+	_, paths := c.attaching()
+	is.Bytes += 2 * paths * c.SessionMemory()
 	conns, entries := 0, int64(rtrs.ConnEntries(n))
 	for _, p := range c.Peers {
-		conns = max(conns, p.Connections)
+		conns = max(conns, p.SessionStreams())
 	}
 	is.Streams = max(is.Streams, verbs.LimitFor(int64(conns), len(c.Peers)))
 	is.HalfOpen = max(is.HalfOpen, verbs.LimitFor(int64(conns), len(c.Peers)))
@@ -81,8 +82,8 @@ func (c *Config) forOthers(word string) int64 {
 // room for a session of each that may attach something, whatever the other services take.
 func checkRoom(c *Config) (errs Errors) {
 	for _, p := range c.Peers {
-		if most := cmp.Or(c.PeerLimits(p).Streams, c.Limits.Device.Streams); most < int64(p.Connections) {
-			errs = append(errs, &Error{Pos: p.Origin, Msg: fmt.Sprintf("peer %s may have %d streams, and a block session with it has %d connections: none comes up", p.Name, most, p.Connections),
+		if most := cmp.Or(c.PeerLimits(p).Streams, c.Limits.Device.Streams); most < int64(p.SessionStreams()) {
+			errs = append(errs, &Error{Pos: p.Origin, Msg: fmt.Sprintf("peer %s may have %d streams, and a block session with it has %d connections: none comes up", p.Name, most, p.SessionStreams()),
 				Fix: "raise streams: in the peer's limits, in limits: {per_peer: ...} or in limits:, or lower the peer's connections:"})
 		}
 	}
@@ -90,7 +91,8 @@ func checkRoom(c *Config) (errs Errors) {
 }
 
 func checkMemory(c *Config) Errors {
-	n, one, all := c.attaching(), c.SessionMemory(), c.Limits.Device.Bytes
+	one, all := c.SessionMemory(), c.Limits.Device.Bytes
+	n, _ := c.attaching()
 	who := fmt.Sprintf("a block session takes %s at queue_size: %d, and %d peers may attach exports", mebibytes(one), c.Limits.QueueSize, n)
 	if own := c.Services[ServiceExports].Limits.Bytes; own > 0 && own < n*one {
 		return Errors{{Pos: c.placeOf(ServiceExports), Msg: fmt.Sprintf("service exports may have %s of memory: %s", FormatSize(own), who),

@@ -23,13 +23,16 @@ func TestTransportOfAPeerReadsBack(t *testing.T) {
 		{"sctp-udp", Peer{Transport: TransportSCTPUDP, UDPPort: DefaultUDPPort}, []transport.Kind{transport.SCTPUDP}, DefaultUDPPort},
 		{"auto", Peer{Transport: TransportAuto, UDPPort: DefaultUDPPort}, []transport.Kind{transport.TCP, transport.SCTP, transport.SCTPUDP}, DefaultUDPPort},
 		{"sctp", Peer{Transport: TransportSCTP, LocalAddress: addr("192.0.2.1"),
-			Paths: []Path{{addr("198.51.100.2"), addr("198.51.100.1")}, {addr("2001:db8::2"), addr("2001:db8::1")}}}, []transport.Kind{transport.SCTP}, DefaultPort},
+			Multihoming: []Addresses{{addr("198.51.100.2"), addr("198.51.100.1")}, {addr("2001:db8::2"), addr("2001:db8::1")}},
+			Paths:       []Path{{"third", Addresses{addr("203.0.113.2"), addr("203.0.113.1")}, DefaultPort, 0, TransportSCTP}}}, []transport.Kind{transport.SCTP}, DefaultPort},
+		{"paths", Peer{Transport: TransportTCP, LocalAddress: addr("192.0.2.1"), UDPPort: DefaultUDPPort,
+			Paths: []Path{{"198.51.100.2", Addresses{addr("198.51.100.2"), addr("198.51.100.1")}, DefaultPort, 0, TransportTCP}, {"six", Addresses{addr("2001:db8::2"), addr("2001:db8::1")}, DefaultPort, DefaultUDPPort, TransportSCTPUDP}}}, []transport.Kind{transport.TCP}, DefaultPort},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			main := write(t, t.TempDir(), "ironwarp.yaml", "")
 			p := defaultPeer()
 			p.Name, p.Address, p.PSKFile, p.Port, p.Auth = "beta", addr("192.0.2.2"), "/x", DefaultPort, AuthPSK
-			p.Transport, p.UDPPort, p.LocalAddress, p.Paths = tc.peer.Transport, tc.peer.UDPPort, tc.peer.LocalAddress, tc.peer.Paths
+			p.Transport, p.UDPPort, p.LocalAddress, p.Multihoming, p.Paths = tc.peer.Transport, tc.peer.UDPPort, tc.peer.LocalAddress, tc.peer.Multihoming, tc.peer.Paths
 			if _, err := AddPeer(main, p); err != nil {
 				t.Fatal(err)
 			}
@@ -48,22 +51,43 @@ func TestTransportOfAPeerReadsBack(t *testing.T) {
 	}
 }
 
-func TestPathsHaveAddressesAndNames(t *testing.T) {
+func TestPairsOfAddressesHaveLinksAndNames(t *testing.T) {
 	c, err := load(t, "", `
 name: beta
 address: 192.0.2.2
 local_address: 192.0.2.1
 transport: sctp
 psk_file: /x
-paths:
+multihoming:
   - {address: 198.51.100.2, local_address: 198.51.100.1}
+paths:
+  - {address: 203.0.113.2, local_address: 203.0.113.1, transport: sctp-udp}
+  - {address: "2001:db8:1111:2222:3333:4444:5555:2", local_address: "2001:db8::1", transport: tcp}
+  - {address: 203.0.113.18, local_address: 203.0.113.17, transport: sctp, name: lan}
 `)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p, _ := c.Peer("beta")
-	if s := fmt.Sprintln(p.Addresses(), p.Locals(), p.PathName(0), p.PathName(1)); s != "[192.0.2.2 198.51.100.2] [192.0.2.1 198.51.100.1] beta beta.path2\n" {
-		t.Error(s)
+	want := []string{
+		"beta 192.0.2.2 192.0.2.2 192.0.2.1 [sctp port 7471]",
+		"beta.path2 192.0.2.2 198.51.100.2 198.51.100.1 [sctp port 7471]",
+		"beta.203.0.113.2 203.0.113.2 203.0.113.2 203.0.113.1 [udp port 9899]",
+		"beta.2001-db8-1111-2222-33-ba0f955a 2001:db8:1111:2222:3333:4444:5555:2 2001:db8:1111:2222:3333:4444:5555:2 2001:db8::1 [tcp port 7471]",
+		"beta.lan lan 203.0.113.18 203.0.113.17 [sctp port 7471]",
+	}
+	var got []string
+	for _, q := range p.Pairs() {
+		got = append(got, fmt.Sprint(q.Connection, " ", q.Path, " ", q.Address, " ", q.LocalAddress, " ", q.Links))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("\n got %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+	if got := fmt.Sprint(p.locals()); got != "[[192.0.2.1 198.51.100.1] [203.0.113.17]]" {
+		t.Errorf("the kernel's SCTP listens at %s", got)
+	}
+	if n := p.SessionStreams(); n != 4*p.Connections {
+		t.Errorf("%d streams a session", n)
 	}
 }
 
@@ -73,33 +97,64 @@ func TestFaultsOfTransportsAndPaths(t *testing.T) {
 		sctp = good + "transport: sctp\nlocal_address: 192.0.2.1\n"
 	)
 	path := func(remote, local string) string {
-		return fmt.Sprintf("paths: [{address: %q, local_address: %q}]\n", remote, local)
+		return fmt.Sprintf("multihoming: [{address: %q, local_address: %q}]\n", remote, local)
 	}
-	many := "paths:\n"
+	session := func(remote, local, more string) string {
+		return fmt.Sprintf("local_address: 192.0.2.1\npaths: [{address: %q, local_address: %q%s}]\n", remote, local, more)
+	}
+	many := "multihoming:\n"
 	for i := range MaxPaths + 1 {
 		many += fmt.Sprintf("  - {address: 198.51.100.%d, local_address: 198.51.101.%d}\n", i+1, i+1)
 	}
+	manySessions := strings.Replace(many, "multihoming", "local_address: 192.0.2.1\npaths", 1)
 	for name, tc := range map[string]struct{ main, peer, want string }{
-		"unknown transport":   {"", good + "transport: udp\n", `p.yaml:4:12: transport is "udp"; allowed: tcp, sctp, sctp-udp, auto`},
-		"UDP port of TCP":     {"", good + "udp_port: 9000\n", "peer beta has udp_port and transport: tcp; udp_port is for transport: sctp-udp and auto"},
-		"another UDP port":    {"listen: {udp_port: 9000}\n", good + "transport: sctp-udp\nudp_port: 9001\n", "peer beta has UDP port 9001 and this host 9000; the SAs of a link are for one port"},
-		"IKE's UDP port":      {"", good + "transport: auto\nudp_port: 4500\n", "udp_port is 4500, which is IKE's own; 9899 is the usual one"},
-		"IKE's port here":     {"listen: {udp_port: 500}\n", "", "udp_port is 500, which is IKE's own"},
-		"no CRC":              {"", good + "transport: sctp-udp\ncrc: off\n", "crc: off and transport: sctp-udp; remove crc"},
-		"FPDU":                {"", good + "transport: sctp\nfpdu: emss\n", "fpdu: emss and transport: sctp; remove fpdu"},
-		"paths of TCP":        {"", good + "local_address: 192.0.2.1\n" + path("198.51.100.2", "198.51.100.1"), "peer beta has paths and transport: tcp; several addresses need the kernel's SCTP"},
-		"paths in UDP":        {"", good + "local_address: 192.0.2.1\ntransport: sctp-udp\n" + path("198.51.100.2", "198.51.100.1"), "paths and transport: sctp-udp"},
-		"half a path":         {"", sctp + "paths: [{address: 198.51.100.2}]\n", "p.yaml:6:9: a path without address or local_address"},
-		"unknown key in path": {"", sctp + "paths: [{adress: 198.51.100.2}]\n", `unknown key "adress" in a path; did you mean "address"`},
-		"no local address":    {"", good + "transport: sctp\n" + path("198.51.100.2", "198.51.100.1"), "peer beta has paths but no local_address"},
+		"unknown transport":  {"", good + "transport: udp\n", `p.yaml:4:12: transport is "udp"; allowed: tcp, sctp, sctp-udp, auto`},
+		"UDP port of TCP":    {"", good + "udp_port: 9000\n", "peer beta has udp_port and transport: tcp; udp_port is for transport: sctp-udp and auto"},
+		"another UDP port":   {"listen: {udp_port: 9000}\n", good + "transport: sctp-udp\nudp_port: 9001\n", "peer beta has UDP port 9001 and this host 9000; the SAs of a link are for one port"},
+		"IKE's UDP port":     {"", good + "transport: auto\nudp_port: 4500\n", "udp_port is 4500, which is IKE's own; 9899 is the usual one"},
+		"IKE's port here":    {"listen: {udp_port: 500}\n", "", "udp_port is 500, which is IKE's own"},
+		"no CRC":             {"", good + "transport: sctp-udp\ncrc: off\n", "crc: off and transport: sctp-udp; remove crc"},
+		"FPDU":               {"", good + "transport: sctp\nfpdu: emss\n", "fpdu: emss and transport: sctp; remove fpdu"},
+		"multihoming of TCP": {"", good + "local_address: 192.0.2.1\n" + path("198.51.100.2", "198.51.100.1"), "peer beta has multihoming and transport: tcp; associations of several addresses need the kernel's SCTP"},
+		"and in UDP":         {"", good + "local_address: 192.0.2.1\ntransport: sctp-udp\n" + path("198.51.100.2", "198.51.100.1"), "multihoming and transport: sctp-udp"},
+		"as it was once": {"", sctp + "paths: [{address: 198.51.100.2, local_address: 198.51.100.1}]\n",
+			"peer beta has transport: sctp and paths that say none; what was paths: with the kernel's SCTP, further addresses of one association, is multihoming: now: write that; or, for sessions of several paths, say transport: of each path"},
+		"half a pair":         {"", sctp + "multihoming: [{address: 198.51.100.2}]\n", "p.yaml:6:15: a pair of addresses without address or local_address"},
+		"unknown key in pair": {"", sctp + "multihoming: [{adress: 198.51.100.2}]\n", `unknown key "adress" in a pair of addresses; did you mean "address"`},
+		"a pair has no name":  {"", sctp + "multihoming: [{name: lan, address: 198.51.100.2, local_address: 198.51.100.1}]\n", `unknown key "name" in a pair of addresses`},
+		"no local address":    {"", good + "transport: sctp\n" + path("198.51.100.2", "198.51.100.1"), "peer beta has several addresses but no local_address"},
 		"mixed families":      {"", sctp + path("2001:db8::2", "198.51.100.1"), "mixes IPv4 and IPv6 in a path"},
 		"address twice":       {"", sctp + path("192.0.2.2", "198.51.100.1"), "peer beta has the address 192.0.2.2 twice"},
 		"local twice":         {"", sctp + path("198.51.100.2", "192.0.2.1"), "peer beta has the local_address 192.0.2.1 twice"},
 		"loopback":            {"", sctp + path("127.0.0.2", "127.0.0.1"), "of which one is on this host"},
-		"gateway":             {"", sctp + "gateway: 192.0.2.254\n" + path("198.51.100.2", "198.51.100.1"), "a gateway and paths"},
-		"too many":            {"", sctp + many, "8 paths beside its first; allowed: up to 7"},
+		"gateway":             {"", sctp + "gateway: 192.0.2.254\n" + path("198.51.100.2", "198.51.100.1"), "a gateway and several addresses"},
+		"too many":            {"", sctp + many, "8 pairs of addresses beside its first; allowed: up to 7"},
 		"another's address":   {"peers: [{name: eta, address: 198.51.100.2, psk_file: /x}]\n", sctp + path("198.51.100.2", "198.51.100.1"), "peers eta and beta have the same address 198.51.100.2"},
-		"a path's name":       {"peers: [{name: beta.path2, address: 192.0.2.9, psk_file: /x}]\n", sctp + path("198.51.100.2", "198.51.100.1"), "peer beta.path2 has the name of path 2 of peer beta"},
+		"a pair's name":       {"peers: [{name: beta.path2, address: 192.0.2.9, psk_file: /x}]\n", sctp + path("198.51.100.2", "198.51.100.1"), "peer beta.path2 has the name of path 2 of peer beta"},
+
+		"half a path":            {"", good + "paths: [{address: 198.51.100.2}]\n", "a path without address or local_address"},
+		"unknown key in path":    {"", good + "paths: [{adress: 198.51.100.2}]\n", `unknown key "adress" in a path; did you mean "address"`},
+		"path from nowhere":      {"", good + "paths: [{address: 198.51.100.2, local_address: 198.51.100.1}]\n", "peer beta has several addresses but no local_address"},
+		"path of two families":   {"", good + session("2001:db8::2", "198.51.100.1", ""), "mixes IPv4 and IPv6 in a path"},
+		"path to itself":         {"", good + session("198.51.100.1", "198.51.100.1", ""), "peer beta has the address 198.51.100.1 as its own and as this host's"},
+		"the first once more":    {"", good + session("192.0.2.2", "192.0.2.1", ""), "peer beta has the path 192.0.2.2 twice"},
+		"its address once more":  {"", good + session("192.0.2.2", "198.51.100.1", ", name: lan"), "peer beta has the address 192.0.2.2 twice"},
+		"this host's once more":  {"", good + session("198.51.100.2", "192.0.2.1", ""), "peer beta has the local_address 192.0.2.1 twice"},
+		"the same path twice":    {"", good + strings.TrimSuffix(session("198.51.100.2", "198.51.100.1", ""), "]\n") + ", {address: 198.51.100.2, local_address: 198.51.100.1}]\n", "peer beta has the path 198.51.100.2 twice"},
+		"the same name twice":    {"", good + strings.TrimSuffix(session("198.51.100.2", "198.51.100.1", ", name: lan"), "]\n") + ", {address: 203.0.113.2, local_address: 203.0.113.1, name: lan}]\n", "peer beta has the path lan twice"},
+		"the address of another": {"", good + session("198.51.100.2", "198.51.100.1", ", name: 198.51.100.3"), "peer beta has a path at 198.51.100.2 with the name 198.51.100.3, which is an address"},
+		"path of another's":      {"peers: [{name: eta, address: 198.51.100.2, psk_file: /x}]\n", good + session("198.51.100.2", "198.51.100.1", ""), "peers eta and beta have the same address 198.51.100.2"},
+		"path of this host":      {"", good + session("127.0.0.2", "127.0.0.1", ""), "of which one is on this host"},
+		"path by a gateway":      {"", good + "gateway: 192.0.2.254\n" + session("198.51.100.2", "198.51.100.1", ""), "a gateway and several addresses"},
+		"path to another port":   {"", good + session("198.51.100.2", "198.51.100.1", ", port: 7472"), "peer beta listens on port 7472 and this host on 7471"},
+		"path of no transport":   {"", good + session("198.51.100.2", "198.51.100.1", ", transport: udp"), `transport is "udp"; allowed: tcp, sctp, sctp-udp, auto`},
+		"a bad name":             {"", good + session("198.51.100.2", "198.51.100.1", `, name: "a b"`), `name of a path "a b" is not a valid name`},
+		"too many paths":         {"", good + manySessions, "8 paths beside its first; allowed: up to 7"},
+		"a connection's name":    {"peers: [{name: beta.lan, address: 192.0.2.9, psk_file: /x}]\n", good + session("198.51.100.2", "198.51.100.1", ", name: lan"), "peer beta.lan has the name of path 2 of peer beta"},
+		"one connection of two": {"peers: [{name: beta.lan, address: 192.0.2.9, local_address: 192.0.2.1, psk_file: /x, paths: [{address: 203.0.113.9, local_address: 203.0.113.1, name: a}]}]\n",
+			good + session("198.51.100.2", "198.51.100.1", ", name: lan.a"), "paths of peers beta.lan and beta would both be the IKE connection beta.lan.a"},
+		"CRC off on a path of SCTP alone": {"", good + "transport: sctp-udp\ncrc: off\n" + session("198.51.100.2", "198.51.100.1", ""), "crc: off and transport: sctp-udp; remove crc"},
+		"too few streams":                 {"", good + "connections: 4\nlimits: {streams: 7}\n" + session("198.51.100.2", "198.51.100.1", ""), "peer beta may have 7 streams, and a block session with it has 8 connections"},
 		"shared in part": {"peers: [{name: eta, address: 192.0.2.9, psk_file: /x, transport: sctp, local_address: 192.0.2.1}]\n", sctp + path("198.51.100.2", "198.51.100.1"),
 			"peers eta and beta reach this host at some of the same addresses, but not at all of them"},
 	} {
@@ -114,12 +169,12 @@ func TestFaultsOfTransportsAndPaths(t *testing.T) {
 // TestPeersMayShareAllOrNoLocalAddresses is the control of the last fault.
 func TestPeersMayShareAllOrNoLocalAddresses(t *testing.T) {
 	for name, local := range map[string]string{
-		"all":                     "local_address: 198.51.100.1, paths: [{address: 192.0.2.9, local_address: 192.0.2.1}]",
+		"all":                     "local_address: 198.51.100.1, multihoming: [{address: 192.0.2.9, local_address: 192.0.2.1}]",
 		"none":                    "local_address: 203.0.113.1",
 		"not known, by the route": "",
 	} {
 		main := fmt.Sprintf("peers: [{name: eta, address: 198.51.100.9, psk_file: /x, transport: sctp, %s}]\n", local)
-		if _, err := load(t, main, "name: beta\naddress: 192.0.2.2\npsk_file: /x\ntransport: sctp\nlocal_address: 192.0.2.1\npaths: [{address: 198.51.100.2, local_address: 198.51.100.1}]\n"); err != nil {
+		if _, err := load(t, main, "name: beta\naddress: 192.0.2.2\npsk_file: /x\ntransport: sctp\nlocal_address: 192.0.2.1\nmultihoming: [{address: 198.51.100.2, local_address: 198.51.100.1}]\n"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -131,8 +186,8 @@ func TestAnotherTransportMeansOtherEnds(t *testing.T) {
 	p.Name, p.Address = "beta", addr("192.0.2.2")
 	for name, change := range map[string]func(*Peer){
 		"transport": func(p *Peer) { p.Transport = TransportAuto },
-		"UDP port":  func(p *Peer) { p.UDPPort = 9000 },
-		"paths":     func(p *Peer) { p.Paths = []Path{{addr("198.51.100.2"), addr("198.51.100.1")}} },
+		"UDP port":  func(p *Peer) { p.Transport, p.UDPPort = TransportSCTPUDP, 9000 },
+		"addresses": func(p *Peer) { p.Multihoming = []Addresses{{addr("198.51.100.2"), addr("198.51.100.1")}} },
 	} {
 		q := p
 		change(&q)
@@ -140,9 +195,15 @@ func TestAnotherTransportMeansOtherEnds(t *testing.T) {
 			t.Errorf("%s: streams would go on", name)
 		}
 	}
-	q := p
-	q.Connections = 7
-	if !p.SameEnds(q) {
-		t.Error("another number of connections ends streams")
+	for name, change := range map[string]func(*Peer){
+		"connections": func(p *Peer) { p.Connections = 7 },
+		"UDP port":    func(p *Peer) { p.UDPPort = 9000 }, // of a path, since its own is TCP
+		"paths":       func(p *Peer) { p.Paths = []Path{{Addresses: Addresses{addr("198.51.100.2"), addr("198.51.100.1")}}} },
+	} {
+		q := p
+		change(&q)
+		if !p.SameEnds(q) || p.Equal(q) {
+			t.Errorf("%s: all streams would end", name)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/ironwarp/ironwarp/ipsec/guard"
@@ -20,9 +19,10 @@ func check(c *Config) Errors {
 		if p.Port == 0 {
 			p.Port = c.ListenPort
 		}
-		if p.UDPPort == 0 && p.Transport.Has(transport.SCTPUDP) {
+		if p.UDPPort == 0 && p.has(transport.SCTPUDP) {
 			p.UDPPort = c.ListenUDPPort
 		}
+		p.complete()
 		if p.Name == "" || !p.Address.IsValid() {
 			continue
 		}
@@ -32,7 +32,8 @@ func check(c *Config) Errors {
 		}
 		names[p.Name] = p.Origin
 		clash := false
-		for _, a := range p.Addresses() {
+		for _, pair := range p.Pairs() {
+			a := pair.Address
 			for _, form := range (guard.Spec{Remote: a}).Addresses() {
 				if q, dup := addrs[form]; dup {
 					same := a.String()
@@ -47,16 +48,19 @@ func check(c *Config) Errors {
 		if clash {
 			continue
 		}
-		for _, a := range p.Addresses() {
-			addrs[a] = *p
+		for _, pair := range p.Pairs() {
+			addrs[pair.Address] = *p
 		}
 		if p.Protection != ProtectIPsec {
 			continue
 		}
-		if p.Port != c.ListenPort {
-			fail(p.Origin, fmt.Sprintf("peer %s listens on port %d and this host on %d", p.Name, p.Port, c.ListenPort), "the SAs of a link are for one port: set listen: {port: ...} to the same on both hosts")
+		for _, q := range p.Ways() {
+			if q.Port != c.ListenPort {
+				fail(p.Origin, fmt.Sprintf("peer %s listens on port %d and this host on %d", p.Name, q.Port, c.ListenPort), "the SAs of a link are for one port: set listen: {port: ...} to the same on both hosts")
+				break
+			}
 		}
-		if p.Transport.Has(transport.SCTPUDP) && p.UDPPort != c.ListenUDPPort {
+		if p.has(transport.SCTPUDP) && p.UDPPort != c.ListenUDPPort {
 			fail(p.Origin, fmt.Sprintf("peer %s has UDP port %d and this host %d", p.Name, p.UDPPort, c.ListenUDPPort), "the SAs of a link are for one port: set listen: {udp_port: ...} to the same on both hosts")
 		}
 		if q, dup := ids[p.Identity()]; dup {
@@ -67,7 +71,7 @@ func check(c *Config) Errors {
 			fail(at, msg, fix)
 		}
 	}
-	errs = append(errs, checkPaths(c, names)...)
+	errs = append(errs, checkAddresses(c, names)...)
 	errs = append(errs, checkULPs(c, names)...)
 	c.SetQueueSize(c.Limits.QueueSize)
 	errs = append(errs, checkRoom(c)...)
@@ -89,39 +93,6 @@ func check(c *Config) Errors {
 			} else if _, ok := names[a]; !ok {
 				fail(e.Origin, fmt.Sprintf("export %s allows peer %s, which is not configured", e.Name, a), "add it with `ironwarp peer add`, or remove it from allow")
 			}
-		}
-	}
-	return errs
-}
-
-// checkPaths finds conflicts between peers with several addresses.
-func checkPaths(c *Config, names map[string]Pos) Errors {
-	var errs Errors
-	fail := func(at Pos, msg, fix string) { errs = append(errs, &Error{Pos: at, Msg: msg, Fix: fix}) }
-	at := map[netip.Addr]*Peer{} // the first that has it
-	for i := range c.Peers {
-		p := &c.Peers[i]
-		for n := range p.Paths {
-			if at, dup := names[p.PathName(n+1)]; dup {
-				fail(at, fmt.Sprintf("peer %s has the name of path %d of peer %s", p.PathName(n+1), n+2, p.Name), "give one of them another name")
-			}
-		}
-		if p.Transport != TransportSCTP {
-			continue
-		}
-		mine := p.Locals()
-		var other *Peer
-		for _, a := range mine {
-			q := at[a]
-			if q == nil {
-				at[a] = p
-			} else if theirs := q.Locals(); q != p && (len(mine) != len(theirs) || slices.ContainsFunc(mine, func(a netip.Addr) bool { return !slices.Contains(theirs, a) })) {
-				other = q
-			}
-		}
-		if other != nil {
-			fail(p.Origin, fmt.Sprintf("peers %s and %s reach this host at some of the same addresses, but not at all of them", other.Name, p.Name),
-				"the kernel's SCTP listens at one set of addresses, which each peer learns: give both peers the same local addresses, or addresses that they do not share")
 		}
 	}
 	return errs

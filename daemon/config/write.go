@@ -19,6 +19,7 @@ type peerFile struct {
 	Port         uint16     `yaml:"port,omitempty"`
 	Transport    string     `yaml:"transport,omitempty"`
 	UDPPort      uint16     `yaml:"udp_port,omitempty"`
+	Multihoming  []pathFile `yaml:"multihoming,omitempty"`
 	Paths        []pathFile `yaml:"paths,omitempty"`
 	LocalID      string     `yaml:"local_id,omitempty"`
 	RemoteID     string     `yaml:"remote_id,omitempty"`
@@ -43,8 +44,11 @@ type peerFile struct {
 }
 
 type pathFile struct {
+	Name         string `yaml:"name,omitempty"`
 	Address      string `yaml:"address"`
 	LocalAddress string `yaml:"local_address"`
+	Port         uint16 `yaml:"port,omitempty"`
+	Transport    string `yaml:"transport,omitempty"`
 }
 
 type exportFile struct {
@@ -95,8 +99,21 @@ func fileOfPeer(p Peer) peerFile {
 	if p.Transport != TransportTCP {
 		out.Transport = string(p.Transport)
 	}
+	for _, q := range p.Multihoming {
+		out.Multihoming = append(out.Multihoming, pathFile{Address: addrOf(q.Address), LocalAddress: addrOf(q.LocalAddress)})
+	}
 	for _, q := range p.Paths {
-		out.Paths = append(out.Paths, pathFile{Address: addrOf(q.Address), LocalAddress: addrOf(q.LocalAddress)})
+		f := pathFile{Address: addrOf(q.Address), LocalAddress: addrOf(q.LocalAddress)}
+		if q.Name != f.Address {
+			f.Name = q.Name
+		}
+		if q.Port != p.Port {
+			f.Port = q.Port
+		}
+		if q.Transport != p.Transport || p.Transport == TransportSCTP {
+			f.Transport = string(q.Transport)
+		}
+		out.Paths = append(out.Paths, f)
 	}
 	if p.Auth == AuthCert {
 		out.Auth = string(AuthCert)

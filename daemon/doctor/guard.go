@@ -42,9 +42,9 @@ func (x *examination) guards() {
 	known := map[netip.Addr]bool{}
 	n := 0
 	for _, p := range x.ipsecPeers() {
-		for _, addr := range p.Addresses() {
-			for _, k := range p.Links() {
-				g := guard.Spec{Remote: addr, Port: k.Port, Protocol: k.Protocol, DataPlane: x.plane()}
+		for _, pair := range p.Pairs() {
+			for _, k := range pair.Links {
+				g := guard.Spec{Remote: pair.Address, Port: k.Port, Protocol: k.Protocol, DataPlane: x.plane()}
 				if x.ike != nil {
 					g.Tun = x.ike.Tun
 				}

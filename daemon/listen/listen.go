@@ -97,7 +97,7 @@ func (l *Listeners) wanted(cfg *config.Config, peers []Awaited) map[place]bool {
 			case !p.Local.IsValid():
 			case k == transport.SCTP:
 				addrs := []netip.Addr{p.Local}
-				for _, q := range p.Peer.Paths {
+				for _, q := range p.Peer.Multihoming {
 					addrs = append(addrs, q.LocalAddress)
 				}
 				sctp = append(sctp, addrs)

@@ -133,6 +133,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	collectStreams(st.Streams, set, gauge)
+	collectPaths(st.Sessions, gauge, counter)
 	collectIPsec(st, gauge, counter)
 	io := func(role, ulp, disk string, io api.IO) {
 		counter(set.ops, float64(io.Reads), role, ulp, disk, "read")

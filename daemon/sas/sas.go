@@ -173,7 +173,7 @@ func (k *Control) Do(ctx context.Context, order Order, name, child string) (int,
 // connectionsOf are the IKE connections of a peer which an order about a child, or
 // about all, concerns.
 func connectionsOf(c config.Peer, child string) []string {
-	names := c.PathNames()
+	names := c.IKEConnections()
 	for _, name := range names[1:] {
 		if strings.HasPrefix(child, name+"-") {
 			return []string{name}

@@ -146,7 +146,7 @@ func (s *scene) pathOptions(n, peer *node.Node) (options []string) {
 		options = []string{"--local-address", n.Addr().String()}
 	}
 	for w := 1; w < s.wires; w++ {
-		options = append(options, "--path", fmt.Sprintf("%v=%v", peer.AddrOn(w), n.AddrOn(w)))
+		options = append(options, "--multihoming", fmt.Sprintf("%v=%v", peer.AddrOn(w), n.AddrOn(w)))
 	}
 	return options
 }

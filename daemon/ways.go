@@ -1,0 +1,160 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/carrier"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/listen"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// way is a further path of the sessions with a peer: the peer at another pair of addresses.
+type way struct {
+	of      *peer
+	path    config.Path
+	carrier *carrier.Choice
+
+	// ends ends with the path: when it is removed, or declared with others.
+	ends context.Context
+	cut  context.CancelFunc
+
+	isUp    bool       // it was set up once; guarded by peer.mu
+	problem *api.Error // why the last attempt to set it up failed; guarded by peer.mu
+}
+
+// Declared is the peer as the path reaches it.
+func (w *way) Declared() config.Peer { return w.of.cfg.By(w.path) }
+
+// Ends ends with the path.
+func (w *way) Ends() context.Context { return w.ends }
+
+// Carrier is what its streams are carried by.
+func (w *way) Carrier() *carrier.Choice { return w.carrier }
+
+// Protected is what protects its streams, and the address of this host that they come from.
+// It fails with an *api.Error while the path is not set up.
+func (w *way) Protected() (transport.Protector, netip.Addr, error) {
+	w.of.mu.Lock()
+	protector, up, problem := w.of.protector, w.isUp, w.problem
+	w.of.mu.Unlock()
+	switch {
+	case protector != nil && up:
+		return protector, w.path.LocalAddress, nil
+	case problem != nil:
+		return nil, w.path.LocalAddress, problem
+	}
+	return nil, w.path.LocalAddress, notYet(w.of.cfg.Name)
+}
+
+// meet fails where this host has not the path's address.
+func (w *way) meet() error {
+	if listen.IsHere(w.path.LocalAddress) {
+		return nil
+	}
+	return noAddress(w.path.LocalAddress, w.of.cfg.Name)
+}
+
+// Problem is why the path could not be set up, nil if it could.
+func (w *way) Problem() *api.Error {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	return w.problem
+}
+
+// isReady reports whether the path is set up.
+func (w *way) isReady() bool {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	return w.isUp && w.problem == nil
+}
+
+// lacks reports whether the path is not set up, or this host has lost its address.
+func (w *way) lacks() bool { return !w.isReady() || w.meet() != nil }
+
+// waysOf makes a peer's further paths. Those that an earlier declaration of it, if there is
+// one, has too go on.
+//
+// unlocked: nobody else has the peer yet, and who calls has the lock of the earlier one.
+func waysOf(p, old *peer) (ways []*way) {
+	for _, q := range p.cfg.Paths {
+		w := &way{of: p, path: q}
+		if o := old.way(q.Name); o != nil && o.path == q {
+			w.carrier, w.ends, w.cut, w.isUp, w.problem = o.carrier, o.ends, o.cut, o.isUp, o.problem
+		} else {
+			w.carrier = carrier.NewChoice()
+			w.ends, w.cut = context.WithCancel(p.ends)
+		}
+		ways = append(ways, w)
+	}
+	return ways
+}
+
+// way is the further path of a name, nil if there is none.
+func (p *peer) way(name string) *way {
+	if p == nil {
+		return nil
+	}
+	i := slices.IndexFunc(p.ways, func(w *way) bool { return w.path.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return p.ways[i]
+}
+
+// carrying is what carries the streams of a path. It fails where there is none of that name.
+func (p *peer) carrying(path string) (carrier.Peer, error) {
+	if w := p.way(path); w != nil {
+		return w, nil
+	}
+	if path == p.cfg.Address.String() {
+		return p, nil
+	}
+	return nil, unknownPath(p.cfg, path)
+}
+
+func unknownPath(c config.Peer, path string) *api.Error {
+	e := &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("peer %s has no path %q", c.Name, path), Fix: "its paths:"}
+	for _, q := range c.Ways() {
+		e.Fix += " " + q.Name
+	}
+	return e
+}
+
+// transportAt is what may carry streams with one of the peer's addresses.
+func transportAt(c config.Peer, a netip.Addr) config.Transport {
+	for _, q := range c.Paths {
+		if q.Address == a {
+			return q.Transport
+		}
+	}
+	return c.Transport
+}
+
+// dropWays ends what a next declaration of a peer, with the same ends, has not: the paths of
+// sessions by which I/O goes no more, then their streams, SAs and guards. changing is held.
+func (d *Daemon) dropWays(ctx context.Context, p, next *peer) {
+	var gone []config.Pair
+	for i, w := range p.ways {
+		if n := next.way(w.path.Name); n == nil || n.path != w.path {
+			w.cut()
+			gone = append(gone, p.cfg.Pairs()[1+len(p.cfg.Multihoming)+i])
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	d.disks.Follow(p.cfg.Name)
+	var at []netip.Addr
+	for _, q := range gone {
+		at = append(at, q.Address)
+	}
+	why := fmt.Errorf("a path of peer %s has changed, or is removed from the configuration", p.cfg.Name)
+	d.abortStreamsAt(p.identity, at, why)
+	d.dev.EndAssociations(p.identity, why.Error(), at...)
+	d.dropPairs(ctx, p, gone)
+}
