@@ -103,6 +103,15 @@ func (d *Daemon) routes() http.Handler {
 		return d.removePeer(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") != "")
 	})
 	get(mux, "GET /v1/peers/{name}/exports", d.offersRoute)
+	post(mux, "POST /v1/peers/{name}/paths", func(r *http.Request, q api.Path) (api.Peer, error) {
+		return d.addPath(r.Context(), r.PathValue("name"), q)
+	})
+	get(mux, "DELETE /v1/peers/{name}/paths/{path}", func(r *http.Request) (api.Peer, error) {
+		return d.removePath(r.Context(), r.PathValue("name"), r.PathValue("path"))
+	})
+	get(mux, "GET /v1/sessions", func(*http.Request) ([]api.Session, error) { return d.sessionStates(d.local.AsRoot()), nil })
+	post(mux, "POST /v1/sessions/policy", func(_ *http.Request, q api.PolicyRequest) ([]api.Session, error) { return d.setPolicy(q) })
+	post(mux, "POST /v1/sessions/path", func(_ *http.Request, q api.PathRequest) ([]api.Session, error) { return d.orderPath(q) })
 	get(mux, "GET /v1/exports", func(*http.Request) ([]api.Export, error) { return d.exports.List(), nil })
 	post(mux, "POST /v1/exports", func(r *http.Request, s api.ExportSpec) (api.Export, error) {
 		return d.declareExport(r.Context(), func(main string) (exportPlan, error) { return planExport(main, s) })

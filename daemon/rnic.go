@@ -40,9 +40,17 @@ func (d *Daemon) openRNIC() error {
 	d.sessions, err = rtrs.NewServer(rtrs.ServerConfig{
 		ULP: d.ulps[config.ServiceExports], QueueDepth: d.config().Limits.QueueSize, MaxSessionsPerPeer: d.config().Limits.Sessions,
 		MaxSessions: d.config().Limits.AllSessions,
-		NewSession:  d.exports.Server().NewSession, TrustOf: d.trustOf, Logger: d.log,
+		NewSession:  d.exports.Server().NewSession, TrustOf: d.trustOf, HeartbeatOf: d.heartbeatOf, Logger: d.log,
 	})
 	return err
+}
+
+// heartbeatOf is how paths of a peer's sessions are watched.
+func (d *Daemon) heartbeatOf(id transport.Identity) rtrs.HeartbeatConfig {
+	if p := d.peers.known(id); p != nil {
+		return p.cfg.Heartbeat
+	}
+	return rtrs.HeartbeatConfig{}
 }
 
 // accept hands each stream that a peer asks for to the service that it is for.

@@ -13,6 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
+	"github.com/ironwarp/ironwarp/rtrs"
 )
 
 // peerOf turns what was asked for into a declaration. What is wrong with it as a
@@ -76,6 +77,23 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 	}
 	if s.Connections > 0 {
 		p.Connections = s.Connections
+	}
+	if s.Policy != "" {
+		policy, err := rtrs.ParsePolicy(s.Policy)
+		if err != nil {
+			return bad("unknown policy %q; allowed: %s", s.Policy, strings.Join(rtrs.Policies(), ", "))
+		}
+		p.Policy = policy
+	}
+	if s.HeartbeatInterval != "" {
+		d, err := time.ParseDuration(s.HeartbeatInterval)
+		if err != nil || d < config.MinHeartbeat || d > config.MaxHeartbeat {
+			return bad("heartbeat interval %q; allowed: %s to %s", s.HeartbeatInterval, config.FormatDuration(config.MinHeartbeat), config.FormatDuration(config.MaxHeartbeat))
+		}
+		p.Heartbeat.Interval = d
+	}
+	if p.Heartbeat.Missed = s.HeartbeatMisses; s.HeartbeatMisses < 0 || s.HeartbeatMisses > config.MaxHeartbeatMisses {
+		return bad("%d heartbeats missed; allowed: 1 to %d", s.HeartbeatMisses, config.MaxHeartbeatMisses)
 	}
 	if s.ChildSAs < 0 || s.ChildSAs > pad.MaxChildren {
 		return bad("%d child SAs; allowed: powers of two up to %d", s.ChildSAs, pad.MaxChildren)
@@ -146,6 +164,13 @@ func specOf(p config.Peer) api.PeerSpec {
 	for _, q := range p.Paths {
 		s.Paths = append(s.Paths, api.Path{Name: q.Name, Pair: api.Pair{Address: q.Address.String(), LocalAddress: q.LocalAddress.String()}, Port: q.Port, Transport: string(q.Transport)})
 	}
+	if p.Policy != 0 {
+		s.Policy = p.Policy.String()
+	}
+	if p.Heartbeat.Interval > 0 {
+		s.HeartbeatInterval = config.FormatDuration(p.Heartbeat.Interval)
+	}
+	s.HeartbeatMisses = p.Heartbeat.Missed
 	if p.Protection == config.ProtectIPsec {
 		s.LocalID, s.RemoteID, s.Profile, s.Mode = p.LocalID, p.RemoteID, p.Profile, p.Mode
 		s.Auth, s.PSKFile, s.CertFile, s.KeyFile, s.CAFiles = string(p.Auth), p.PSKFile, p.CertFile, p.KeyFile, p.CAFiles

@@ -2,6 +2,7 @@ package rtrs
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -22,6 +23,9 @@ func (p Policy) String() string { return policies[p] }
 
 // MarshalText implements encoding.TextMarshaler.
 func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// Policies are the names of all policies, that of the default first.
+func Policies() []string { return slices.Clone(policies[:]) }
 
 // ParsePolicy returns the policy of a name. It fails for names that are none.
 func ParsePolicy(name string) (Policy, error) {

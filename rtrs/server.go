@@ -64,7 +64,10 @@ type ServerConfig struct {
 	// cannot lock out others, and for those that Server.Keep names the memory as well.
 	MaxSessions        int
 	MaxSessionsPerPeer int // the same of one peer; 0 means DefaultMaxSessionsPerPeer
-	Heartbeat          HeartbeatConfig
+	// Heartbeat is that of all paths. HeartbeatOf, if not nil, decides instead for each new
+	// path of a peer.
+	Heartbeat   HeartbeatConfig
+	HeartbeatOf func(transport.Identity) HeartbeatConfig
 	// Linger is for how long a session that has lost all of its paths waits for its client
 	// to come back, with what it has open and what became of its requests; 0 means
 	// DefaultLinger.

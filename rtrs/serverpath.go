@@ -104,6 +104,9 @@ func (s *serverPath) run() {
 // watch sends heartbeats until the path fails.
 func (s *serverPath) watch() {
 	hb := s.srv.cfg.Heartbeat
+	if of := s.srv.cfg.HeartbeatOf; of != nil {
+		hb = of(s.key.peer).withDefaults()
+	}
 	tick, stop := hb.ticker(hb.Interval)
 	defer stop()
 	for {

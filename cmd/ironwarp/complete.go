@@ -9,6 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
+	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/urfave/cli/v2"
 )
 
@@ -29,6 +30,7 @@ var values = map[string][]string{
 	"protection": {"ipsec", "loopback"},
 	"crc":        {"on", "off"},
 	"fpdu":       {"large", "emss"},
+	"policy":     rtrs.Policies(),
 	"log-level":  {"debug", "info", "warn", "error"},
 }
 

@@ -1,17 +1,227 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/urfave/cli/v2"
 )
+
+func (w *ironwarp) pathCommand() *cli.Command {
+	order := func(name, usage string) *cli.Command {
+		return &cli.Command{Name: name, Usage: usage, ArgsUsage: "PEER PATH", Flags: remote(), BashComplete: w.completePaths,
+			Action: func(c *cli.Context) error { return w.pathOrder(c, name) }}
+	}
+	return &cli.Command{
+		Name:  "path",
+		Usage: "the paths of block sessions",
+		Subcommands: []*cli.Command{
+			{Name: "ls", Usage: "list those of open sessions, with all peers or with one", ArgsUsage: "[PEER]", Flags: remote(), Action: w.pathList, BashComplete: w.completePeers},
+			{
+				Name: "add", Usage: "declare a further path to a peer; sessions use it at once", ArgsUsage: "PEER ADDRESS=LOCAL_ADDRESS",
+				Description: "ADDRESS is the peer's, LOCAL_ADDRESS this host's. The peer declares the same pair from its side.",
+				Flags: remote(
+					&cli.StringFlag{Name: "name", Usage: "its `NAME` (default: ADDRESS)"},
+					&cli.StringFlag{Name: "transport", Usage: "tcp, sctp, sctp-udp or auto (default: the peer's)"},
+					&cli.UintFlag{Name: "port", Usage: "TCP or SCTP `PORT` the peer listens on there (default: the peer's)"},
+				),
+				Action: w.pathAdd, BashComplete: w.completePeers,
+			},
+			{Name: "rm", Usage: "remove a path; its I/O goes on by the others", ArgsUsage: "PEER PATH", Flags: remote(), Action: w.pathRemove, BashComplete: w.completePaths},
+			order(api.PathDisconnect, "take a path of open sessions down until it is reconnected"),
+			order(api.PathReconnect, "bring a path up again at once"),
+		},
+	}
+}
+
+func (w *ironwarp) sessionCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "session",
+		Usage: "block sessions, which spread I/O over paths",
+		Subcommands: []*cli.Command{
+			{Name: "ls", Usage: "list them", Flags: remote(), Action: w.sessionList},
+			{Name: "show", Usage: "show those with a peer, and their paths", ArgsUsage: "PEER", Flags: remote(), Action: w.sessionShow, BashComplete: w.completePeers},
+			{
+				Name: "policy", Usage: "spread the I/O of open sessions with a peer in another way", ArgsUsage: "PEER POLICY",
+				Description: "Until they are closed, or the policy in the peer's file changes: `ironwarp peer set --policy` is for ever.\n" +
+					"min-inflight: the path with the fewest requests under way. round-robin: one after the other.\n" +
+					"min-latency: the path that answers soonest. preferred: the first that is up; the others stand by.",
+				Flags: remote(), Action: w.sessionPolicy, BashComplete: w.completePolicies,
+			},
+		},
+	}
+}
+
+// completePaths completes a peer, then one of its paths.
+func (w *ironwarp) completePaths(c *cli.Context) {
+	w.complete(c, func(ctx context.Context, cl *api.Client) (names []string) {
+		peers, _ := cl.Peers(ctx)
+		for _, p := range peers {
+			switch {
+			case c.NArg() == 0:
+				names = append(names, p.Name)
+			case p.Name == c.Args().First():
+				names = append(names, p.Address)
+				for _, q := range p.Paths {
+					names = append(names, q.Name)
+				}
+			}
+		}
+		return names
+	})
+}
+
+// completePolicies completes a peer, then a policy.
+func (w *ironwarp) completePolicies(c *cli.Context) {
+	if c.NArg() == 0 {
+		w.completePeers(c)
+		return
+	}
+	w.complete(c, func(context.Context, *api.Client) []string { return rtrs.Policies() })
+}
+
+// sessions are those that a condition keeps.
+func (w *ironwarp) sessions(c *cli.Context, keep func(api.Session) bool) ([]api.Session, error) {
+	all, err := w.client(c).Sessions(c.Context)
+	return slices.DeleteFunc(all, func(s api.Session) bool { return !keep(s) }), err
+}
+
+func (w *ironwarp) pathList(c *cli.Context) error {
+	a, err := args(c, "[PEER]")
+	if err != nil {
+		return err
+	}
+	list, err := w.sessions(c, func(s api.Session) bool { return s.Role == "client" && (a[0] == "" || s.Peer == a[0]) })
+	if err != nil {
+		return err
+	}
+	return w.print(c, list, func() {
+		if len(list) == 0 {
+			w.printf("no session is open\n")
+		}
+		w.pathTable(list)
+	})
+}
+
+func (w *ironwarp) pathAdd(c *cli.Context) error {
+	a, err := args(c, "PEER", "ADDRESS=LOCAL_ADDRESS")
+	if err != nil {
+		return err
+	}
+	if c.Uint("port") > 65535 {
+		return &usageError{msg: fmt.Sprintf("port %d is out of range", c.Uint("port")), fix: "allowed: 1 to 65535"}
+	}
+	q := api.Path{Name: c.String("name"), Port: uint16(c.Uint("port")), Transport: c.String("transport")}
+	if q.Pair, err = pairOf(a[1], a[1]); err != nil {
+		return err
+	}
+	p, err := w.client(c).AddPath(c.Context, a[0], q)
+	if err != nil {
+		return err
+	}
+	return w.print(c, p, func() {
+		w.printf("path to peer %s at %s added: %s\n", p.Name, q.Address, p.Source)
+		w.pathProblems(p)
+	})
+}
+
+// pathProblems prints what keeps paths of a peer from being used.
+func (w *ironwarp) pathProblems(p api.Peer) {
+	w.problem(p.Problem)
+	for _, s := range p.PathStates {
+		w.problem(s.Problem)
+	}
+}
+
+func (w *ironwarp) pathRemove(c *cli.Context) error {
+	a, err := args(c, "PEER", "PATH")
+	if err != nil {
+		return err
+	}
+	p, err := w.client(c).RemovePath(c.Context, a[0], a[1])
+	if err != nil {
+		return err
+	}
+	return w.print(c, p, func() { w.printf("path %s to peer %s removed\n", a[1], p.Name) })
+}
+
+func (w *ironwarp) pathOrder(c *cli.Context, order string) error {
+	a, err := args(c, "PEER", "PATH")
+	if err != nil {
+		return err
+	}
+	list, err := w.client(c).OrderPath(c.Context, api.PathRequest{Peer: a[0], Path: a[1], Order: order})
+	if err != nil {
+		return err
+	}
+	return w.print(c, list, func() {
+		w.printf("path %s to peer %s: %s\n", a[1], a[0], map[string]string{api.PathDisconnect: "disconnected until `ironwarp path reconnect`", api.PathReconnect: "reconnecting"}[order])
+	})
+}
+
+func (w *ironwarp) sessionList(c *cli.Context) error {
+	if _, err := args(c); err != nil {
+		return err
+	}
+	list, err := w.sessions(c, func(api.Session) bool { return true })
+	if err != nil {
+		return err
+	}
+	return w.print(c, list, func() {
+		if len(list) == 0 {
+			w.printf("no session is open\n")
+			return
+		}
+		w.sessionTable(list)
+	})
+}
+
+func (w *ironwarp) sessionTable(list []api.Session) {
+	t := w.sheet("session", "role", "state", ">age", ">streams", ">in flight", ">reconnects", "?policy")
+	for _, s := range list {
+		t.row(s.Peer, s.Role, w.stateText(s.State), ageText(s.AgeSeconds), s.Streams, s.InFlight, s.Reconnects, orDash(s.Policy))
+	}
+	t.print()
+}
+
+func (w *ironwarp) sessionShow(c *cli.Context) error {
+	a, err := args(c, "PEER")
+	if err != nil {
+		return err
+	}
+	list, err := w.sessions(c, func(s api.Session) bool { return s.Peer == a[0] })
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		return &api.Error{Code: api.CodeNotFound, Message: "no session with " + a[0] + " is open", Fix: "`ironwarp session ls` lists them"}
+	}
+	return w.print(c, list, func() {
+		w.sessionTable(list)
+		w.pathTable(slices.DeleteFunc(slices.Clone(list), func(s api.Session) bool { return len(s.Paths) == 0 }))
+	})
+}
+
+func (w *ironwarp) sessionPolicy(c *cli.Context) error {
+	a, err := args(c, "PEER", "POLICY")
+	if err != nil {
+		return err
+	}
+	list, err := w.client(c).SetPolicy(c.Context, api.PolicyRequest{Peer: a[0], Policy: a[1]})
+	if err != nil {
+		return err
+	}
+	return w.print(c, list, func() { w.printf("sessions with peer %s: %s\n", a[0], a[1]) })
+}
 
 // pathTable prints the paths of sessions.
 func (w *ironwarp) pathTable(sessions []api.Session) {
 	if len(sessions) == 0 {
 		return
 	}
-	w.printf("\n")
 	t := w.sheet("session", "path", "address", "transport", "state", ">age", ">in flight", ">latency", ">failovers", "?>reconnects", "?>failed")
 	var problems []*api.Error
 	for _, s := range sessions {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
+	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/urfave/cli/v2"
 )
 
@@ -70,7 +72,10 @@ func peerFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "insecure-plaintext", Usage: "no protection at all: for labs only"},
 		&cli.StringFlag{Name: "crc", Usage: "on, or off where ESP guards integrity"},
 		&cli.StringFlag{Name: "fpdu", Usage: "large, or emss to keep FPDUs within TCP segments"},
-		&cli.IntFlag{Name: "connections", Usage: "RDMA `STREAMS` per session"},
+		&cli.IntFlag{Name: "connections", Usage: "RDMA `STREAMS` of each path of a session"},
+		&cli.StringFlag{Name: "policy", Usage: "how a session's I/O is spread over its paths: " + strings.Join(rtrs.Policies(), ", ")},
+		&cli.DurationFlag{Name: "heartbeat-interval", Usage: "`TIME` between heartbeats of a path where nothing arrives (default: " + rtrs.HeartbeatInterval.String() + ")"},
+		&cli.IntFlag{Name: "heartbeat-misses", Usage: "unanswered `INTERVALS` after which a path is given up (default: " + fmt.Sprint(rtrs.HeartbeatMissed) + ")"},
 	}
 }
 
@@ -121,6 +126,7 @@ func peerSpec(c *cli.Context, name string) (spec api.PeerSpec, err error) {
 		Gateway: c.String("gateway"), ChildSAs: c.Int("child-sas"), IdleReap: durationText(c, "idle-reap"),
 		Protection: c.String("protection"), InsecurePlaintext: c.Bool("insecure-plaintext"),
 		CRC: c.String("crc"), FPDU: c.String("fpdu"), Connections: c.Int("connections"),
+		Policy: c.String("policy"), HeartbeatInterval: durationText(c, "heartbeat-interval"), HeartbeatMisses: c.Int("heartbeat-misses"),
 	}
 	for _, flag := range []string{"port", "udp-port"} {
 		if c.Uint(flag) > 65535 {
@@ -188,7 +194,8 @@ func pathOf(what, s string) (path api.Path, err error) {
 func pathFlags(parts []string) (flags []string) {
 	for _, s := range parts {
 		key, _, _ := strings.Cut(s, "=")
-		if n := len(flags); n > 0 && (key == "name" || key == "transport" || key == "port") {
+		_, err := netip.ParseAddr(key)
+		if n := len(flags); n > 0 && err != nil {
 			flags[n-1] += "," + s
 		} else {
 			flags = append(flags, s)

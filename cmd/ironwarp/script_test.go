@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exists-soon": existsSoon, "await": await, "completes": completes, "listening": listening, "image": image, "lose-writes": loseWrites, "as": as},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exists-soon": existsSoon, "await": await, "completes": completes, "shows": shows, "listening": listening, "image": image, "lose-writes": loseWrites, "as": as},
 	})
 }
 
@@ -115,6 +116,23 @@ func completes(ts *testscript.TestScript, neg bool, args []string) {
 			return
 		case time.Now().After(end):
 			ts.Fatalf("completes %v: nothing was offered", args)
+		}
+	}
+}
+
+// shows REGEXP WORDS... runs ironwarp until a line of what it prints matches.
+func shows(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: shows REGEXP WORDS...")
+	}
+	line := regexp.MustCompile("(?m)" + args[0])
+	for end := time.Now().Add(awaitTime); ; {
+		ts.Check(ts.Exec("ironwarp", args[1:]...))
+		switch {
+		case line.MatchString(ts.ReadFile("stdout")):
+			return
+		case time.Now().After(end):
+			ts.Fatalf("shows %v: the last was %s", args, ts.ReadFile("stdout"))
 		}
 	}
 }

@@ -143,12 +143,11 @@ func (w *ironwarp) statusPage(st api.Status) {
 	}
 	if len(st.Sessions) > 0 {
 		w.printf("\n")
-		t := w.sheet("session", "role", "state", ">age", ">streams", ">in flight", ">reconnects")
-		for _, s := range st.Sessions {
-			t.row(s.Peer, s.Role, w.stateText(s.State), ageText(s.AgeSeconds), s.Streams, s.InFlight, s.Reconnects)
+		w.sessionTable(st.Sessions)
+		if several := slices.DeleteFunc(slices.Clone(st.Sessions), func(s api.Session) bool { return len(s.Paths) < 2 }); len(several) > 0 {
+			w.printf("\n")
+			w.pathTable(several)
 		}
-		t.print()
-		w.pathTable(slices.DeleteFunc(slices.Clone(st.Sessions), func(s api.Session) bool { return len(s.Paths) < 2 }))
 	}
 	if len(st.Attachments) > 0 {
 		w.printf("\n")

@@ -45,6 +45,8 @@ func partition(flags []cli.Flag, words []string) []string {
 			return append(append(append(first, "--"), rest...), words[i+1:]...)
 		case words[i] == "--help" || words[i] == "-h":
 			return []string{"--help"} // of the command, not of its arguments
+		case words[i] == completeFlag && i == len(words)-1:
+			return append(append(first, rest...), words[i]) // behind the arguments that there are
 		case isFlag(words[i]):
 			n := flagWords(flags, words[i:])
 			if f := flagOf(flags, words[i]); n == 1 && i == len(words)-1 && f != nil && takesValue(f) && !strings.Contains(words[i], "=") {

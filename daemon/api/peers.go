@@ -43,6 +43,9 @@ type PeerSpec struct {
 	CRC               string   `json:"crc,omitempty"`
 	FPDU              string   `json:"fpdu,omitempty"`
 	Connections       int      `json:"connections,omitempty"`
+	Policy            string   `json:"policy,omitempty"`             // of sessions of several paths; default: min-inflight
+	HeartbeatInterval string   `json:"heartbeat_interval,omitempty"` // such as 5s
+	HeartbeatMisses   int      `json:"heartbeat_misses,omitempty"`
 }
 
 // PeerChange changes a peer's declaration.

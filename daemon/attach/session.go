@@ -36,6 +36,7 @@ type session struct {
 
 	changing sync.Mutex             // held while its paths change
 	paths    map[string]config.Path // by name, as it has them; guarded by session.changing
+	policy   rtrs.Policy            // that was declared last; guarded by session.changing
 
 	cl    *rnbd.Client // guarded by Attacher.mu
 	users int          // guarded by Attacher.mu
@@ -107,6 +108,23 @@ func (a *Attacher) Sessions(which func(by *local.Consumer, peer string) bool) (l
 	return list
 }
 
+// EachSession does something to each open session with a peer, and returns how many there
+// are.
+func (a *Attacher) EachSession(peer string, do func(*rtrs.Client)) int {
+	var open []*rnbd.Client
+	a.mu.Lock()
+	for k, s := range a.sessions {
+		if k.peer == peer && s.cl != nil {
+			open = append(open, s.cl)
+		}
+	}
+	a.mu.Unlock()
+	for _, cl := range open {
+		do(cl.Session())
+	}
+	return len(open)
+}
+
 // join opens the session with a peer or uses the open one. leave gives it back.
 func (a *Attacher) join(ctx context.Context, by *local.Consumer, p Peer) (*session, *rnbd.Client, error) {
 	k := sessionKey{by, p.Declared().Name}
@@ -171,7 +189,7 @@ func (a *Attacher) pathOf(by *local.Consumer, p Peer, q config.Path) rtrs.PathCo
 }
 
 // Follow has the open sessions with a peer follow a declaration of the same ends: in their
-// paths, which come and go without the others. It returns when nothing is left of paths that
+// policy and their paths, which come and go without the others. It returns when nothing is left of paths that
 // go.
 func (a *Attacher) Follow(peer string) {
 	open := map[sessionKey]*session{}
@@ -199,6 +217,10 @@ func (a *Attacher) followPaths(k sessionKey, s *session) {
 	a.mu.Unlock()
 	if cl == nil {
 		return
+	}
+	if policy := p.Declared().Policy; policy != s.policy {
+		s.policy = policy
+		cl.Session().SetPolicy(policy)
 	}
 	want := map[string]config.Path{}
 	for _, q := range p.Declared().Ways() {
@@ -236,13 +258,13 @@ func (a *Attacher) connect(ctx context.Context, by *local.Consumer, p Peer, s *s
 		paths[q.Name], configs = q, append(configs, a.pathOf(by, p, q))
 	}
 	s.changing.Lock()
-	s.paths = paths
+	s.paths, s.policy = paths, c.Policy
 	s.changing.Unlock()
 	err = p.EachCarrier(ctx, func() (err error) {
 		cl, err = rnbd.Connect(ctx, rnbd.ClientConfig{
 			RTRS: rtrs.ClientConfig{
 				ULP: by.Disks, Name: a.sessionName(by), Trust: by.Disks.Trust(),
-				Paths: configs,
+				Paths: configs, Policy: c.Policy, Heartbeat: c.Heartbeat,
 				Conns: c.Connections, QueueDepth: a.cfg.Config().Limits.QueueSize, Setup: c.Setup(),
 			},
 			Logger: a.log.With("peer", c.Name),

@@ -20,6 +20,13 @@ const (
 	// MaxPathName in bytes keeps an IKE connection's PEER.PATH below strongSwan's bounds.
 	MaxPathName = 16
 
+	// MinHeartbeat and MaxHeartbeat bound the interval of heartbeats: a shorter one takes a
+	// busy peer for a dead one, and with a longer one nobody notices within minutes.
+	MinHeartbeat = 100 * time.Millisecond
+	MaxHeartbeat = time.Minute // see MinHeartbeat
+	// MaxHeartbeatMisses is more than a lossy network takes.
+	MaxHeartbeatMisses = 100
+
 	// DefaultConnections per session: two streams keep both directions of a
 	// two-core host busy; more cost memory for chunks and gain only on fast links.
 	DefaultConnections = 2

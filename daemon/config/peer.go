@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
+	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -43,10 +44,12 @@ type Peer struct {
 	Multihoming  []Addresses // further ones of associations, for TransportSCTP
 	Paths        []Path      // further ones of sessions
 	Protection   Protection
-	CRC          bool  // ask for MPA CRCs
-	LargeFPDU    bool  // agree on FPDUs larger than a TCP segment
-	Connections  int   // RDMA streams per session
-	Limits       Quota // 0 fields: Config.Limits.PerPeer
+	CRC          bool                 // ask for MPA CRCs
+	LargeFPDU    bool                 // agree on FPDUs larger than a TCP segment
+	Connections  int                  // RDMA streams of each path of a session
+	Policy       rtrs.Policy          // how a session's I/O is spread over its paths
+	Heartbeat    rtrs.HeartbeatConfig // of the paths of sessions; 0 fields: the defaults of rtrs
+	Limits       Quota                // 0 fields: Config.Limits.PerPeer
 	Origin       Pos
 
 	// Of IPsec alone.

@@ -12,6 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
+	"github.com/ironwarp/ironwarp/rtrs"
 )
 
 func (d *decoder) peer(n ast.Node) Peer {
@@ -34,6 +35,9 @@ func (d *decoder) peer(n ast.Node) Peer {
 		"crc":                d.enum("crc", func(s string) { p.CRC = s == "on" }, "on", "off"),
 		"fpdu":               d.enum("fpdu", func(s string) { p.LargeFPDU = s == "large" }, "large", "emss"),
 		"connections":        d.integer("connections", 1, MaxConnections, func(v uint64) { p.Connections = int(v) }),
+		"policy":             d.enum("policy", func(s string) { p.Policy, _ = rtrs.ParsePolicy(s) }, rtrs.Policies()...),
+		"heartbeat_interval": d.duration("heartbeat_interval", MinHeartbeat, MaxHeartbeat, func(v time.Duration) { p.Heartbeat.Interval = v }),
+		"heartbeat_misses":   d.integer("heartbeat_misses", 1, MaxHeartbeatMisses, func(v uint64) { p.Heartbeat.Missed = int(v) }),
 		"limits":             d.peerQuota("limits", &p.Limits),
 	}
 	ike := d.peerIPsec(&p)

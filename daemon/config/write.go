@@ -41,6 +41,9 @@ type peerFile struct {
 	CRC          string     `yaml:"crc,omitempty"`
 	FPDU         string     `yaml:"fpdu,omitempty"`
 	Connections  int        `yaml:"connections,omitempty"`
+	Policy       string     `yaml:"policy,omitempty"`
+	Heartbeat    string     `yaml:"heartbeat_interval,omitempty"`
+	Misses       int        `yaml:"heartbeat_misses,omitempty"`
 }
 
 type pathFile struct {
@@ -140,6 +143,13 @@ func fileOfPeer(p Peer) peerFile {
 	if p.Connections != DefaultConnections {
 		out.Connections = p.Connections
 	}
+	if p.Policy != 0 {
+		out.Policy = p.Policy.String()
+	}
+	if p.Heartbeat.Interval > 0 {
+		out.Heartbeat = FormatDuration(p.Heartbeat.Interval)
+	}
+	out.Misses = p.Heartbeat.Missed
 	return out
 }
 

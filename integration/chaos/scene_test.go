@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -49,6 +50,8 @@ type scene struct {
 	wire        []*lab.Capture // of each wire
 	kind        transport.Kind // what carries the streams
 	wires       int            // how many paths there are, 0 for one
+	path        string         // option of peer add for each pair of addresses beyond the first; "": --multihoming
+	more        string         // what stands behind the pair in it
 	options     []string       // of peer add
 	charonEnv   []string       // of both strongSwans
 }
@@ -146,7 +149,7 @@ func (s *scene) pathOptions(n, peer *node.Node) (options []string) {
 		options = []string{"--local-address", n.Addr().String()}
 	}
 	for w := 1; w < s.wires; w++ {
-		options = append(options, "--multihoming", fmt.Sprintf("%v=%v", peer.AddrOn(w), n.AddrOn(w)))
+		options = append(options, cmp.Or(s.path, "--multihoming"), fmt.Sprintf("%v=%v%s", peer.AddrOn(w), n.AddrOn(w), s.more))
 	}
 	return options
 }
