@@ -45,7 +45,8 @@ type clientProcess struct {
 	c      *client
 	ctx    context.Context
 	cancel context.CancelFunc
-	rc     *rnbd.Client
+	rc     *rnbd.Client // guarded by client.mu
+	disk   *rnbd.Disk   // guarded by client.mu
 }
 
 // attachment is an opening of the disk by a process.
@@ -123,6 +124,12 @@ func (c *client) run(rnd *rand.Rand) {
 		}
 	}
 	for p.attach(rnd) && p.pause(logTime(rnd, 100*time.Millisecond, 20*time.Second)) {
+		if c.budget.Load() <= 0 {
+			select {
+			case <-p.w.end:
+			case <-p.ctx.Done():
+			}
+		}
 	}
 	if c.w.over.Load() && !p.dead.Load() {
 		c.isIdle()
@@ -190,6 +197,9 @@ func (p *clientProcess) attach(rnd *rand.Rand) bool {
 	if d == nil {
 		return !p.dead.Load()
 	}
+	p.c.mu.Lock()
+	p.disk = d
+	p.c.mu.Unlock()
 	var wg sync.WaitGroup
 	for range p.w.plan.workers {
 		rnd := rand.New(rand.NewPCG(rnd.Uint64(), 1))
@@ -222,7 +232,7 @@ func (p *clientProcess) open() (*attachment, *rnbd.Disk) {
 	a.call = w.now()
 	w.attached = append(w.attached, a)
 	w.mu.Unlock()
-	ctx, cancel := context.WithTimeout(p.ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(p.ctx, w.plan.patience)
 	defer cancel()
 	d, err := p.rc.Open(ctx, exportName, opt)
 	if err != nil {
@@ -236,9 +246,6 @@ func (p *clientProcess) open() (*attachment, *rnbd.Disk) {
 	w.happens("%s has attached the disk, epoch %d", c.name, a.epoch)
 	return a, d
 }
-
-// openTimeout is how long an administrator waits for an attachment.
-const openTimeout = 20 * time.Second
 
 // detach detaches the disk.
 func (p *clientProcess) detach(d *rnbd.Disk) {
@@ -264,16 +271,23 @@ func isForGood(err error) bool {
 	return errors.Is(err, rnbd.ErrWritesLost) || errors.Is(err, rnbd.ErrPlaceTaken) || errors.Is(err, rnbd.ErrOtherDisk) || errors.Is(err, rnbd.ErrDamaged)
 }
 
+// detachNow detaches the disk while it is in use, if it is attached.
+func (c *client) detachNow() {
+	c.mu.Lock()
+	var d *rnbd.Disk
+	if c.proc != nil {
+		d = c.proc.disk
+	}
+	c.mu.Unlock()
+	if d != nil {
+		_ = d.Close()
+	}
+}
+
 // work is one user of the disk.
 func (p *clientProcess) work(a *attachment, d *rnbd.Disk, rnd *rand.Rand) {
 	for range 3 + rnd.IntN(20) {
-		if p.c.budget.Add(-1) < 0 {
-			select {
-			case <-p.w.end:
-			case <-p.ctx.Done():
-			}
-		}
-		if p.w.over.Load() || p.dead.Load() {
+		if p.c.budget.Add(-1) < 0 || p.w.over.Load() || p.dead.Load() {
 			return
 		}
 		o := &op{by: a, kind: block.OpRead}
@@ -289,7 +303,7 @@ func (p *clientProcess) work(a *attachment, d *rnbd.Disk, rnd *rand.Rand) {
 			o.count = 1 + rnd.IntN(min(3, p.w.plan.sectors-o.first))
 		}
 		p.do(d, o)
-		if o.errno != 0 && isForGood(d.Info().Err) {
+		if err := d.Info().Err; isForGood(err) || errors.Is(err, rnbd.ErrClosed) {
 			return
 		}
 		if !p.pause(logTime(rnd, 100*time.Microsecond, p.w.plan.think)) {

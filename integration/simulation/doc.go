@@ -10,7 +10,7 @@
 // disk in memory with a volatile cache. The server's process is killed, its host loses its
 // power and comes back, with or without a word; clients are killed, isolated until another
 // takes their place, and lose and get paths; storage is slow, fails, writes short, and is
-// opened again under its users.
+// opened again under its users; disks are detached in use.
 //
 // The disk knows what it has executed, and when. After each run:
 //

@@ -81,6 +81,8 @@ func (w *world) act(a action) (undo func()) {
 		if rt := c.session(); rt != nil {
 			rt.SetPolicy(rtrs.Policy(a.draw % 4))
 		}
+	case detachDisk:
+		c.detachNow()
 	case replaceExport:
 		return w.replace()
 	}

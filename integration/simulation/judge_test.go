@@ -217,6 +217,8 @@ func (w *world) excused(o *op) bool {
 		return true // nobody knows whether it was executed, and it cannot be sent again
 	case errors.Is(o.why, rnbd.ErrWritesLost):
 		return slices.ContainsFunc(w.disk.sectors[0].changes, func(c change) bool { return c.cut && c.at < o.ret })
+	case errors.Is(o.why, rnbd.ErrClosed):
+		return true // it was detached
 	case errors.Is(o.why, rnbd.ErrDamaged):
 		return w.disk.damaged
 	case errors.Is(o.why, rnbd.ErrPlaceTaken):

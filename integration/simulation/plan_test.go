@@ -21,6 +21,7 @@ type plan struct {
 	heartbeat rtrs.HeartbeatConfig
 	linger    time.Duration
 	grace     time.Duration
+	patience  time.Duration // of who attaches the disk
 	actions   []action
 }
 
@@ -59,17 +60,19 @@ const (
 	pathAway
 	setPolicy
 	replaceExport
+	detachDisk
 	numKinds
 )
 
 var kindNames = [...]string{"path cut", "path swallows", "SA away", "path refuses", "all paths cut", "client isolated", "server killed", "power cut", "client killed",
-	"storage slow", "storage fails", "path disconnected", "path removed", "policy", "export replaced"}
+	"storage slow", "storage fails", "path disconnected", "path removed", "policy", "export replaced", "disk detached"}
 
 // draw draws a plan.
 func draw(rnd *rand.Rand) plan {
 	p := plan{shared: rnd.IntN(3) == 0, workers: 1 + rnd.IntN(4), sectors: 1 + rnd.IntN(sectors), ops: 10 + rnd.IntN(20), think: logTime(rnd, time.Millisecond, 2*time.Second),
 		conns: 1 + rnd.IntN(2), depth: 2 + rnd.IntN(6), policy: rtrs.Policy(rnd.IntN(4)), heartbeat: rtrs.HeartbeatConfig{Interval: time.Second, Missed: 1 + rnd.IntN(3)},
-		linger: logTime(rnd, time.Second, 15*time.Second), grace: logTime(rnd, 5*time.Second, 30*time.Second)}
+		linger: logTime(rnd, time.Second, 15*time.Second), grace: logTime(rnd, 5*time.Second, 30*time.Second),
+		patience: logTime(rnd, 100*time.Millisecond, 20*time.Second)}
 	for i := range 1 + rnd.IntN(3) {
 		c := clientPlan{reader: i > 0 && rnd.IntN(3) == 0}
 		for range 1 + rnd.IntN(3) {
@@ -79,6 +82,13 @@ func draw(rnd *rand.Rand) plan {
 	}
 	// Few kinds of faults in a run, again and again, come together in more ways than all.
 	kinds := rnd.Perm(int(numKinds))[:1+rnd.IntN(4)]
+	if rnd.IntN(4) == 0 && len(p.clients) > 1 {
+		// A writer is away for so long that another comes, writes and leaves.
+		p.shared, p.linger, p.grace, kinds = false, time.Second, 5*time.Second, append(kinds[:1], int(isolate))
+		for i := range p.clients {
+			p.clients[i].reader = false
+		}
+	}
 	for range 2 + rnd.IntN(6) {
 		a := action{after: logTime(rnd, time.Millisecond, 3*time.Second), last: logTime(rnd, time.Millisecond, 10*time.Second), kind: kind(kinds[rnd.IntN(len(kinds))]), draw: rnd.Uint64()}
 		a.client = rnd.IntN(len(p.clients))
