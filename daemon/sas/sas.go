@@ -174,15 +174,16 @@ func (k *Control) Do(ctx context.Context, order Order, name, child string) (int,
 // about all, concerns.
 func connectionsOf(c config.Peer, child string) []string {
 	names := c.IKEConnections()
+	if child == "" {
+		return names
+	}
+	of := names[0]
 	for _, name := range names[1:] {
-		if strings.HasPrefix(child, name+"-") {
-			return []string{name}
+		if strings.HasPrefix(child, name+"-") && len(name) > len(of) {
+			of = name // a path's name may begin with another's
 		}
 	}
-	if child != "" {
-		return names[:1]
-	}
-	return names
+	return []string{of}
 }
 
 // orderFailed explains an order that strongSwan or the manager refused.
