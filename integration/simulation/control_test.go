@@ -9,7 +9,7 @@ import (
 )
 
 // controls are checks without which the simulation has to find damage. It was found by
-// seed 43 without AtMostOnce, 42 PostingOrder, 2 StoreLife, 338 WritersPlace (the fence of a
+// seed 43 without AtMostOnce, 42 PostingOrder, 2 StoreLife, 561 WritersPlace (the fence of a
 // writer that was away), 5 OneWriter, 85 InDoubt.
 var controls = map[string]checks.Check{
 	"AtMostOnce": checks.AtMostOnce, "PostingOrder": checks.PostingOrder, "StoreLife": checks.StoreLife, "WritersPlace": checks.WritersPlace,

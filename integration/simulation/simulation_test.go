@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,13 @@ import (
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
+
+// TestMain has the runs use one processor: with several it is chance which of two goroutines
+// goes first, and a seed repeats nothing.
+func TestMain(m *testing.M) {
+	runtime.GOMAXPROCS(1)
+	os.Exit(m.Run())
+}
 
 // patience is how long the clients may take when nothing is in their way any more.
 const patience = 3 * time.Minute
