@@ -2,7 +2,6 @@ package sctpadapt
 
 import (
 	"encoding/binary"
-	"slices"
 
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
@@ -39,32 +38,22 @@ type record struct {
 // put adds a chunk. Memory is kept once for consecutive chunks in it.
 func (q *queue) put(msg *assoc.Message, flags uint32) {
 	if msg.Memory == nil || len(msg.Payload) < leastLent {
-		q.header(msg, flags, len(msg.Payload))
+		q.header(msg, flags)
 		q.records = append(q.records, msg.Payload...)
 		return
 	}
-	q.header(msg, flags|recordLent, 0)
+	q.header(msg, flags|recordLent)
 	if msg.Memory != q.last {
 		msg.Memory.Keep()
 		q.last = msg.Memory
 	}
-	q.lent = append(room(q.lent, 1), lent{msg.Payload, msg.Memory})
+	q.lent = append(q.lent, lent{msg.Payload, msg.Memory})
 }
 
-// header begins a record, of which copied bytes of the chunk follow.
-func (q *queue) header(msg *assoc.Message, flags uint32, copied int) {
-	q.records = room(q.records, recordLen+copied)
+// header begins a record.
+func (q *queue) header(msg *assoc.Message, flags uint32) {
 	q.records = binary.BigEndian.AppendUint32(q.records, uint32(len(msg.Payload)))
 	q.records = binary.BigEndian.AppendUint32(q.records, flags)
-}
-
-// room makes room for n more in s, and doubles it for that: append would copy a long slice
-// more often.
-func room[T any](s []T, n int) []T {
-	if cap(s)-len(s) < n {
-		return slices.Grow(s, max(n, cap(s)))
-	}
-	return s
 }
 
 // next takes the first chunk. ok is false if there is none left: then no memory is kept
