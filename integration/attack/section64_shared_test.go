@@ -313,12 +313,12 @@ func TestOverflowOfAnotherCompletionQueue(t *testing.T) {
 				v.Fatal(err)
 			}
 		}
-		f.flood(32, nil)
-		for range 64 {
+		for range 64 { // before its neighbour's queue overflows
 			if err := bystander.qp.PostRecv(verbs.RecvWR{}); err != nil {
 				v.Fatal(err)
 			}
 		}
+		f.flood(32, nil)
 		bystander.flood(63, nil)
 		<-f.qp.Done()
 		if err := f.qp.Err(); !errors.Is(err, verbs.ErrCQOverflow) {
