@@ -189,7 +189,7 @@ func (d *Disk) release(ctx context.Context) error {
 }
 
 // onResend implements rtrs.ClientConfig.OnResend.
-func onResend(p *rtrs.Permit, inDoubt bool) syscall.Errno {
+func onResend(p *rtrs.Permit) syscall.Errno {
 	switch u, _ := p.User.(*diskUser); {
 	case u == nil:
 		return syscall.EIO
@@ -197,7 +197,7 @@ func onResend(p *rtrs.Permit, inDoubt bool) syscall.Errno {
 		return syscall.ESHUTDOWN
 	case u.gone.Load():
 		return syscall.ECANCELED
-	case u.failed.Load(), inDoubt && u.endsInDoubt(p):
+	case u.failed.Load(), p.InDoubt() && u.endsInDoubt(p):
 		return syscall.EIO
 	}
 	return 0
@@ -216,7 +216,7 @@ func (d *Disk) endsInDoubt(p *rtrs.Permit) bool {
 		return false
 	}
 	if d.inDoubt.Add(1) == 1 {
-		d.c.log.Error("writes to a remote disk fail: the server has forgotten the session that they were sent in, and other hosts, which may write to the disk, may have since", "export", d.name)
+		d.c.log.Error("writes to a remote disk fail: the server has forgotten the session that they were sent in, and other hosts may have written since; see what the file system says, or write again", "export", d.name)
 	}
 	return true
 }

@@ -242,7 +242,7 @@ func (io *diskIO) Complete(p *rtrs.Permit, errno syscall.Errno) {
 		errno = syscall.EIO
 	case errReplaced:
 		io.d.noteReopening()
-		if onResend(p, false) == 0 {
+		if onResend(p) == 0 {
 			p.SubmitAgain(io)
 			return
 		}

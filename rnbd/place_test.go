@@ -29,6 +29,8 @@ type hosts struct {
 	a, b *Client
 	disk *Disk // a's
 
+	linger time.Duration // of the next server
+
 	mu     sync.Mutex
 	stored []Place // by the server
 	fails  error   // of what it stores
@@ -54,7 +56,7 @@ func newHostsOf(t testing.TB, shared bool, r *ram) *hosts {
 
 // start starts the server, which knows the places that the one before has stored.
 func (h *hosts) start(t testing.TB, at netip.AddrPort, shared bool) {
-	h.testServer = startServerOn(t, overFrom(netip.Addr{}), at, rtrs.ServerConfig{})
+	h.testServer = startServerOn(t, overFrom(netip.Addr{}), at, rtrs.ServerConfig{Linger: h.linger})
 	h.Server.writerGrace = time.Nanosecond
 	h.Server.keepPlaces = func(all []Place) error {
 		h.mu.Lock()
@@ -108,6 +110,7 @@ func TestWriterWhosePlaceWasTakenDoesNotGoOn(t *testing.T) { play(t, placeScenes
 var placeScenes = []scene{
 	{"another host came, wrote and left", checks.WritersPlace, overtaken},
 	{"a write in doubt, and several writers", checks.InDoubt, inDoubt},
+	{"a write in doubt, and several writers from then on", checks.InDoubt, inDoubtSharedLater},
 }
 
 func overtaken(t *testing.T) error {
@@ -127,10 +130,8 @@ func overtaken(t *testing.T) error {
 	return nil
 }
 
-// inDoubt: the answer to a write is lost, and the server with all that it knew of it;
-// another host writes to the block. What has not been sent yet goes on.
-func inDoubt(t *testing.T) error {
-	var h *hosts
+// loseAnswer has a write the block with 1, whose answer is lost with the path.
+func loseAnswer(t *testing.T, shared bool) (h *hosts, w *waiter) {
 	var cut atomic.Bool
 	r := newRAM(1 << 20)
 	r.before = func(op block.Op, _, _ int64) syscall.Errno {
@@ -139,25 +140,58 @@ func inDoubt(t *testing.T) error {
 		}
 		return 0
 	}
-	h = newHostsOf(t, true, r)
+	h = newHostsOf(t, shared, r)
 	cut.Store(true)
-	first := start(t, h.disk, block.OpWrite, filled(1), 0)
+	w = start(t, h.disk, block.OpWrite, filled(1), 0)
 	eventually(t, "it is carried out", func() bool { return r.at(0) == 1 })
 	eventually(t, "the path is lost", func() bool { return h.a.Info().State == rtrs.Reconnecting })
+	return h, w
+}
+
+// inDoubtSharedLater: when the client is back at a server that has forgotten the session,
+// the export is not open yet; then it is, with several writers, and another host is first.
+func inDoubtSharedLater(t *testing.T) error {
+	h, w := loseAnswer(t, false)
+	h.linger = time.Minute // the next server does not forget the session again
+	h.restart(t, false)
+	reconnectB(t, h)
+	if err := h.ReplaceExport("r", "not open yet"); err != nil {
+		return err
+	}
+	h.link.set(true)
+	eventually(t, "it waits for the export", func() bool { return h.disk.Info().Waits != nil && h.a.Info().State == rtrs.Connected })
+	h.link.set(false)
+	eventually(t, "the path is lost again", func() bool { return h.a.Info().State == rtrs.Reconnecting })
+	if err := h.AddExport(sharedExport("r", h.r)); err != nil {
+		return err
+	}
+	h.writeAndLeave(t)
+	h.link.set(true)
+	errno := w.wait(t)
+	if got := h.r.at(0); got != 2 || errno != syscall.EIO {
+		return fmt.Errorf("the disk has %d, of a write from before, which ended with %w; %d was acknowledged last", got, errno, 2)
+	}
+	return nil
+}
+
+// inDoubt: the answer to a write is lost, and the server with all that it knew of it;
+// another host writes to the block. What has not been sent yet goes on.
+func inDoubt(t *testing.T) error {
+	h, first := loseAnswer(t, true)
 	second := start(t, h.disk, block.OpWrite, filled(4), 4096)
 	h.restart(t, true)
 	reconnectB(t, h)
 	h.writeAndLeave(t)
 	h.link.set(true)
 	errno := first.wait(t)
-	if got := r.at(0); got != 2 {
+	if got := h.r.at(0); got != 2 {
 		return fmt.Errorf("the disk has %d, of a write from before; %d was acknowledged last (%w)", got, 2, errno)
 	}
 	if errno != syscall.EIO {
 		return fmt.Errorf("the write in doubt: %w, want EIO", errno)
 	}
-	if errno := second.wait(t); errno != 0 || r.at(4096) != 4 {
-		return fmt.Errorf("the write that was never sent: %w, the disk has %d", errno, r.at(4096))
+	if errno := second.wait(t); errno != 0 || h.r.at(4096) != 4 {
+		return fmt.Errorf("the write that was never sent: %w, the disk has %d", errno, h.r.at(4096))
 	}
 	return nil
 }

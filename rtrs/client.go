@@ -52,10 +52,8 @@ type ClientConfig struct {
 	OnConnect func(ctx context.Context, cl *Client) error
 	// OnResend is called for each I/O before it is resent to such a server, where nothing
 	// of it is executing any more, or sent after Share.Resume. It may change the permit's
-	// Header. A result other than 0 ends the I/O. inDoubt reports that the I/O was sent in
-	// a session that the server has forgotten since: it may have been carried out then,
-	// and other clients may have done I/O meanwhile.
-	OnResend func(p *Permit, inDoubt bool) syscall.Errno
+	// Header, and look at InDoubt. A result other than 0 ends the I/O.
+	OnResend func(p *Permit) syscall.Errno
 
 	Logger *slog.Logger
 }

@@ -72,6 +72,7 @@ type Permit struct {
 	turn     uint32 // of the I/O, among those of the server's slot
 	sent     bool   // sent on some path: the server may carry out the I/O
 	tried    bool   // sent on some path: the server may have carried out the I/O
+	inDoubt  bool   // tried in a session that the server has forgotten
 	greeting uint64 // Client.greetings when the I/O was submitted, or OnResend saw it
 
 	share *Share // the share it was taken from; changed with permitPool.mu held
@@ -108,6 +109,11 @@ func (p *Permit) moveTo(t *Path) {
 // Header returns the user header of the last Submit; OnResend may change it.
 func (p *Permit) Header() []byte { return p.hdr[:p.hlen] }
 
+// InDoubt reports that the I/O was sent in a session that the server has forgotten since: it
+// may have been carried out then, and other clients may have done I/O after it. It stays so
+// until the next Submit.
+func (p *Permit) InDoubt() bool { return p.inDoubt }
+
 // ID returns the permit's number, from 0 to Client.QueueDepth()-1.
 func (p *Permit) ID() int { return p.id }
 
@@ -138,7 +144,7 @@ func (p *Permit) submit(dir Dir, header []byte, n int, done Completion, more boo
 		return
 	}
 	p.dir, p.n, p.hlen, p.done = dir, uint32(n), copy(p.hdr[:], header), done
-	p.seq, p.sent, p.tried, p.greeting = p.cl.seq.Add(1), false, false, p.cl.greetings.Load()
+	p.seq, p.sent, p.tried, p.inDoubt, p.greeting = p.cl.seq.Add(1), false, false, false, p.cl.greetings.Load()
 	p.turn++
 	p.cl.start(p, more)
 }

@@ -36,8 +36,8 @@ func (cl *Client) first(ctx context.Context) error {
 	}
 }
 
-// attempts tells whether a path is up, and if not, with what all have failed, and whether to
-// wait for one that has not been tried yet, or may be tried again.
+// attempts reports whether a path is up, and if not, with what all have failed, and whether
+// to wait for one that has not been tried yet, or may be tried again.
 func (cl *Client) attempts() (up, wait bool, err error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -54,7 +54,8 @@ func (cl *Client) attempts() (up, wait bool, err error) {
 	return false, wait, errors.Join(errs...)
 }
 
-func (cl *Client) tell() {
+// notify has Connect look at the paths again.
+func (cl *Client) notify() {
 	select {
 	case cl.news <- struct{}{}:
 	default:
@@ -245,7 +246,7 @@ func (cl *Client) resume(t *clientPath, epoch uuid) error {
 			p.wasUp = true
 			cl.epoch = epoch
 			cl.mu.Unlock()
-			cl.tell()
+			cl.notify()
 			t.flush()
 			return nil
 		}
@@ -272,13 +273,13 @@ func (cl *Client) endForgotten(p *Permit) bool {
 
 // endRefused ends an I/O that OnResend refuses.
 func (cl *Client) endRefused(p *Permit) bool {
-	now := cl.greetings.Load()
-	inDoubt := p.tried && p.greeting != now
-	p.greeting = now
+	if now := cl.greetings.Load(); p.greeting != now {
+		p.greeting, p.inDoubt = now, p.inDoubt || p.tried
+	}
 	if cl.cfg.OnResend == nil {
 		return false
 	}
-	errno := cl.cfg.OnResend(p, inDoubt)
+	errno := cl.cfg.OnResend(p)
 	if errno == 0 {
 		return false
 	}
@@ -323,7 +324,7 @@ func (t *Path) noteFailure(err error) {
 	}
 	t.failures++
 	cl.mu.Unlock()
-	cl.tell()
+	cl.notify()
 	if changed && t.ctx.Err() == nil {
 		t.cl.log.Warn("cannot reach the server, trying again", "session", t.cl.cfg.Name, "path", t.cfg.Name, "error", err)
 	}

@@ -217,7 +217,7 @@ func TestSessionSurvivesServerRestart(t *testing.T) {
 		connects.Add(1)
 		return cl.Control(ctx, nil, make([]byte, 16))
 	}
-	cfg.OnResend = func(p *Permit, _ bool) syscall.Errno {
+	cfg.OnResend = func(p *Permit) syscall.Errno {
 		resent.Add(1)
 		if binary.LittleEndian.Uint64(p.Header()) == 8192 {
 			return syscall.ENXIO
