@@ -73,8 +73,15 @@ func TestSessionOfTwoPathsUnderVerifiedIO(t *testing.T) {
 			s.mustFlow(t, l)
 			order(s.alpha, "reconnect", "beta", "lan")
 			s.pathsUp(t, l, true, true)
-			for _, n := range s.nodes() { // the path goes, and comes back
+			// The path goes while its wire is cut and it has data to send, and comes back.
+			if err := s.beta.Sever(t.Context(), 1, true); err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range s.nodes() {
 				order(n, "rm", s.other(n).Name(), "lan")
+			}
+			if err := s.beta.Sever(t.Context(), 1, false); err != nil {
+				t.Fatal(err)
 			}
 			s.eventually(t, "one path is left", l, func(context.Context) bool { return len(s.paths(t)) == 1 })
 			s.mustFlow(t, l)
