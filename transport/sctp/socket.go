@@ -263,13 +263,14 @@ func (k *socket) add(s *sender, i int, segment bool, nameLen int, kind packetKin
 // gather makes a vector of packets, with one element for those that are adjacent in memory.
 func gather(iovs []unix.Iovec, packets [][]byte) []unix.Iovec {
 	n, length := 0, 0
+	end := uintptr(0) // a number: where an allocation ends there is nothing to point at
 	for _, p := range packets {
-		if n > 0 && unsafe.Add(unsafe.Pointer(iovs[n-1].Base), length) == unsafe.Pointer(&p[0]) {
-			length += len(p)
-		} else {
-			iovs[n].Base, length = &p[0], len(p)
+		if from := uintptr(unsafe.Pointer(&p[0])); from != end {
+			iovs[n].Base, length, end = &p[0], 0, from
 			n++
 		}
+		length += len(p)
+		end += uintptr(len(p))
 		iovs[n-1].SetLen(length)
 	}
 	return iovs[:n]
