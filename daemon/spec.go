@@ -162,7 +162,15 @@ func specOf(p config.Peer) api.PeerSpec {
 		s.Multihoming = append(s.Multihoming, api.Pair{Address: q.Address.String(), LocalAddress: q.LocalAddress.String()})
 	}
 	for _, q := range p.Paths {
-		s.Paths = append(s.Paths, api.Path{Name: q.Name, Pair: api.Pair{Address: q.Address.String(), LocalAddress: q.LocalAddress.String()}, Port: q.Port, Transport: string(q.Transport)})
+		path := api.Path{Name: q.Name, Pair: api.Pair{Address: q.Address.String(), LocalAddress: q.LocalAddress.String()}}
+		// What it has from the peer changes with the peer's.
+		if q.Port != p.Port {
+			path.Port = q.Port
+		}
+		if q.Transport != p.Transport || p.Transport == config.TransportSCTP {
+			path.Transport = string(q.Transport)
+		}
+		s.Paths = append(s.Paths, path)
 	}
 	if p.Policy != 0 {
 		s.Policy = p.Policy.String()

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
 )
 
 // byPaths declares alpha and beta to each other at 127.0.1.1 and 127.0.1.2, and with what
@@ -231,5 +234,28 @@ func TestAttachingDoesNotWaitForAPathThatIsAway(t *testing.T) {
 	}
 	if d := alpha.status().Attachments[0]; d.State != api.AttachReady {
 		t.Errorf("%+v", d)
+	}
+}
+
+// A path that says no port or transport of its own has its peer's, also when that changes.
+func TestPathFollowsItsPeer(t *testing.T) {
+	main := filepath.Join(t.TempDir(), "ironwarp.yaml")
+	peer := filepath.Join(filepath.Dir(main), "peers.d", "beta.yaml")
+	if err := errors.Join(os.WriteFile(main, nil, 0o600), os.Mkdir(filepath.Dir(peer), 0o700), os.WriteFile(peer, []byte("name: beta\naddress: 127.0.1.2\nlocal_address: 127.0.1.1\nprotection: loopback\n"+
+		"paths: [{address: 127.0.2.2, local_address: 127.0.2.1}, {address: 127.0.3.2, local_address: 127.0.3.1, transport: auto, port: 7000}]\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := SetPeer(main, api.PeerChange{PeerSpec: api.PeerSpec{Name: "beta", Transport: "sctp-udp", Port: 7472}, Set: []string{"transport", "port"}}); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(main, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := cfg.Peer("beta")
+	for i, want := range []string{"127.0.2.2 7472 sctp-udp", "127.0.3.2 7000 auto"} {
+		if q := p.Paths[i]; fmt.Sprint(q.Address, " ", q.Port, " ", q.Transport) != want {
+			t.Errorf("path %d: %+v, want %s", i, q, want)
+		}
 	}
 }
