@@ -57,7 +57,7 @@ nightly: need-go ## everything in full, for hours, as root: long storms and hist
 fuzz: need-go ## run every fuzz target for a while (TIME=2m each, PKG=./verbs, RUN=name)
 	@$(GO) run ./internal/tools/fuzz -time '$(or $(TIME),2m)' -run '$(RUN)' $(PKG)
 
-demo: need-go ## the main job on two hosts in namespaces, as root (ARGS=--keep to look around, PROFILE=rfc3723, TRANSPORT=sctp-udp)
+demo: need-go ## the main job on two hosts in namespaces, as root (ARGS=--keep to look around, ARGS=--paths=2 for two paths of which each is cut, PROFILE=rfc3723, TRANSPORT=sctp-udp)
 	@[ "$$(id -u)" = 0 ] || { echo "make demo makes network namespaces and two strongSwans in them, which takes root: sudo make demo" >&2; exit 1; }
 	@$(GO) run ./internal/tools/deps demo
 	@$(MAKE) --no-print-directory -s build

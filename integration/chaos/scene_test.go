@@ -47,7 +47,7 @@ type scene struct {
 	lab         *lab.Lab
 	alpha, beta *node.Node
 	disk        api.Attachment // on alpha
-	wire        []*lab.Capture // of each wire
+	wire        lab.Captures
 	kind        transport.Kind // what carries the streams
 	wires       int            // how many paths there are, 0 for one
 	path        string         // option of peer add for each pair of addresses beyond the first; "": --multihoming
@@ -180,30 +180,10 @@ func (s *scene) attach(t *testing.T) {
 // any packet is allowed on them.
 func (s *scene) capture(t *testing.T, unjudged string) {
 	t.Helper()
-	s.wire = nil
-	for w := range max(s.wires, 1) {
-		wire, err := s.alpha.Capture(t.Context(), lab.CaptureOptions{Wire: w, Unjudged: unjudged})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.wire = append(s.wire, wire)
+	var err error
+	if s.wire, err = s.alpha.CaptureAll(t.Context(), lab.CaptureOptions{Unjudged: unjudged}); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// captured adds up what count says of each wire.
-func (s *scene) captured(count func(*lab.Capture) (lab.Counts, error)) (sum lab.Counts, err error) {
-	for i, wire := range s.wire {
-		c, err := count(wire)
-		if err != nil {
-			return sum, err
-		}
-		if i == 0 {
-			sum = c
-		} else {
-			sum.Add(c)
-		}
-	}
-	return sum, nil
 }
 
 // load is verified I/O on the disk until it is ended.
@@ -331,7 +311,7 @@ func (s *scene) sameStreams(t *testing.T, l *load) {
 // check can fail.
 func (s *scene) judge(t *testing.T, carried int64) {
 	t.Helper()
-	counts, err := s.captured((*lab.Capture).Stop)
+	counts, err := s.wire.Stop()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,13 +351,13 @@ func (s *scene) control(t *testing.T) {
 	var fio sync.WaitGroup
 	fio.Go(func() { _, _ = node.Load{URI: s.disk.URI, Size: 1 << 20, Timeout: healTimeout}.Run(ctx, s.alpha, nil) })
 	found := s.await(ctx, "clear packets without a guard", nil, func(context.Context) bool {
-		c, err := s.captured((*lab.Capture).Count)
+		c, err := s.wire.Count()
 		faults := strings.Join(s.faults(c, 0), "\n")
 		return err == nil && strings.Contains(faults, "in clear") && strings.Contains(faults, "have the canary")
 	})
 	cancel()
 	fio.Wait()
-	counts, err := s.captured((*lab.Capture).Stop)
+	counts, err := s.wire.Stop()
 	if err != nil || found != nil {
 		t.Fatalf("the check of the wire finds nothing even without a guard: %v, %v; %v", found, err, counts)
 	}

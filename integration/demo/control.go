@@ -13,7 +13,7 @@ import (
 // counts that. Afterwards all is as before.
 func (s *scene) control(ctx context.Context) (err error) {
 	s.out.step("control")
-	capture, err := s.alpha.Capture(ctx, lab.CaptureOptions{Unjudged: "the control"})
+	capture, err := s.alpha.CaptureAll(ctx, lab.CaptureOptions{Unjudged: "the control"})
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (s *scene) control(ctx context.Context) (err error) {
 
 // readUntilClear reads docs until the capture has clear packets with its content. That there are
 // none within the limit is no error here: it is what the claim is about.
-func (s *scene) readUntilClear(ctx context.Context, capture *lab.Capture) error {
+func (s *scene) readUntilClear(ctx context.Context, capture lab.Captures) error {
 	ctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	cmd := s.alpha.Command(ctx, "nbdcopy", s.docs.URI, "null:")

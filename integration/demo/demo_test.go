@@ -13,16 +13,20 @@ import (
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
-func TestSecureBlockLinkFromEndToEnd(t *testing.T) { fromEndToEnd(t, "tcp") }
+func TestSecureBlockLinkFromEndToEnd(t *testing.T) {
+	fromEndToEnd(t, options{transport: "tcp", paths: 1})
+}
 
-func TestSecureBlockLinkOverSCTPInUDP(t *testing.T) { fromEndToEnd(t, "sctp-udp") }
+func TestSecureBlockLinkByTwoPathsOverSCTPInUDP(t *testing.T) {
+	fromEndToEnd(t, options{transport: "sctp-udp", paths: 2})
+}
 
 func TestSecureBlockLinkOverTheKernelsSCTP(t *testing.T) {
 	lab.RequireKernelSCTP(t)
-	fromEndToEnd(t, "sctp")
+	fromEndToEnd(t, options{transport: "sctp", paths: 1})
 }
 
-func fromEndToEnd(t *testing.T, carrier string) {
+func fromEndToEnd(t *testing.T, opt options) {
 	lab.Require(t)
 	for _, program := range []string{"mke2fs", "e2fsck", "nbdcopy", "fio"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -36,7 +40,7 @@ func fromEndToEnd(t *testing.T, carrier string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	s := newScene(binary, quickSize, newPrinter(os.Stdout))
-	s.transport = carrier
+	s.options = opt
 	if err := s.play(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,10 +23,15 @@ func (s *scene) link(ctx context.Context) error {
 	if s.profile != "" {
 		args, profile = append(args, "--profile", s.profile), "profile "+s.profile
 	}
-	if err := node.Join(ctx, s.alpha, s.beta, args...); err != nil {
+	more := ""
+	if s.paths > 1 {
+		more = fmt.Sprintf(", %d paths, each over a wire of its own", s.paths)
+	}
+	options := func(n, peer *node.Node) []string { return slices.Concat(args, s.pathOptions(n, peer)) }
+	if err := node.JoinWith(ctx, s.alpha, s.beta, options); err != nil {
 		return err
 	}
-	s.out.done("ironwarp peer add --transport %s on both, %s; a secret of 32 random bytes, generated on alpha", s.transport, profile)
+	s.out.done("ironwarp peer add --transport %s on both, %s%s; a secret of 32 random bytes, generated on alpha", s.transport, profile, more)
 
 	s.out.step("exports")
 	if _, err := s.beta.Ironwarp(ctx, nil, "export", "add", "--allow", "alpha", "--read-only", "docs", s.image.docs); err != nil {

@@ -29,10 +29,11 @@ func main() {
 	binary := flag.String("ironwarp", "bin/ironwarp", "the `program` to show")
 	profile := flag.String("profile", "", "the IPsec `profile` of the link, such as rfc3723 (default: the program's)")
 	carrier := flag.String("transport", "tcp", "the `transport` of the link: tcp, sctp, sctp-udp or auto")
+	paths := flag.Int("paths", 1, "the `number` of wires between the hosts, by each of which a path of the session goes; each is cut once under I/O (1 to 4)")
 	quick := flag.Bool("quick", false, "the same steps with less of everything, for machines that are slow or short of memory")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, *binary, options{profile: *profile, transport: cmp.Or(*carrier, "tcp"), keep: *keep, quick: *quick}, *remove)
+	err := run(ctx, *binary, options{profile: *profile, transport: cmp.Or(*carrier, "tcp"), paths: *paths, keep: *keep, quick: *quick}, *remove)
 	interrupted := ctx.Err() != nil
 	stop()
 	var left *leftover
@@ -50,6 +51,7 @@ func main() {
 type options struct {
 	profile   string // of IPsec; "" is the program's default
 	transport string // as in a peer's file
+	paths     int    // of the session, each by a wire of its own
 	keep      bool   // leave the hosts up at the end
 	quick     bool   // quickSize
 }
@@ -67,6 +69,9 @@ func run(ctx context.Context, binary string, opt options, remove string) error {
 	}
 	if _, ok := wires[opt.transport]; !ok {
 		return fmt.Errorf("-transport %q: there are tcp, sctp, sctp-udp and auto", opt.transport)
+	}
+	if opt.paths < 1 || opt.paths > maxPaths {
+		return fmt.Errorf("-paths %d: there can be 1 to %d", opt.paths, maxPaths)
 	}
 	if err := lab.Missing(); err != nil {
 		return err
@@ -86,6 +91,9 @@ func run(ctx context.Context, binary string, opt options, remove string) error {
 	s.options = opt
 	return s.play(ctx)
 }
+
+// maxPaths is how many wires there can be.
+const maxPaths = 4
 
 // sizes says how much of everything a run makes.
 type sizes struct {

@@ -78,7 +78,7 @@ type claim struct {
 }
 
 func newScene(binary string, size sizes, out *printer) *scene {
-	return &scene{options: options{transport: "tcp"}, binary: binary, size: size, out: out}
+	return &scene{options: options{transport: "tcp", paths: 1}, binary: binary, size: size, out: out}
 }
 
 func (s *scene) claim(ok bool, text, detail string, args ...any) {
@@ -98,7 +98,7 @@ func (s *scene) play(ctx context.Context) (err error) {
 	if err := s.setUp(ctx); err != nil {
 		return err
 	}
-	capture, err := s.alpha.Capture(ctx, lab.CaptureOptions{Unjudged: "judgeWire does it, by claims"})
+	capture, err := s.alpha.CaptureAll(ctx, lab.CaptureOptions{Unjudged: "judgeWire does it, by claims"})
 	if err != nil {
 		return err
 	}
@@ -109,6 +109,9 @@ func (s *scene) play(ctx context.Context) (err error) {
 		return s.withLogs(err)
 	}
 	if err := s.storm(ctx); err != nil {
+		return s.withLogs(err)
+	}
+	if err := s.cutWires(ctx); err != nil {
 		return s.withLogs(err)
 	}
 	counts, err := capture.Stop()
@@ -148,7 +151,7 @@ func (s *scene) setUp(ctx context.Context) (err error) {
 	if err := enoughSpace(os.TempDir(), 2*s.size.image+s.size.scratch+s.size.tree+64<<20); err != nil {
 		return err
 	}
-	if s.lab, err = lab.New(ctx, lab.Config{}); err != nil {
+	if s.lab, err = lab.New(ctx, lab.Config{Wires: s.paths}); err != nil {
 		return err
 	}
 	s.canary = s.lab.Canary()

@@ -20,35 +20,13 @@ func (s *scene) storm(ctx context.Context) error {
 		return err
 	}
 	start := time.Now()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := make(chan struct{})
-	var load node.Done
-	loadDone := make(chan error, 1)
-	go func() {
-		var err error
-		load, err = s.fio(ctx, stop)
-		if err != nil {
-			cancel(err)
-		}
-		loadDone <- err
-	}()
-	deleted, killed, err := s.disrupt(ctx)
-	close(stop)
-	if err != nil {
-		cancel(err)
-	}
-	loadErr := <-loadDone
-	if cause := context.Cause(ctx); err != nil && loadErr != nil && errors.Is(cause, loadErr) {
-		err = nil // fio's failure came first and ended the disruption
-	}
-	if err != nil {
+	var deleted [2]int
+	var killed int
+	if err := s.underLoad(ctx, "fio wrote and verified without an error", func(ctx context.Context) (err error) {
+		deleted, killed, err = s.disrupt(ctx)
 		return err
-	}
-	s.claim(loadErr == nil, "fio wrote and verified without an error", "%s",
-		errorText(loadErr, fmt.Sprintf("%s written, %s read back and verified", mib(load.Written), mib(load.Read))))
-	if loadErr != nil {
-		return loadErr
+	}); err != nil {
+		return err
 	}
 	s.claim(deleted[0]+deleted[1] == s.size.deletions, "child SAs deleted under I/O came back",
 		"%d deleted, %d from alpha and %d from beta", deleted[0]+deleted[1], deleted[0], deleted[1])
@@ -62,6 +40,38 @@ func (s *scene) storm(ctx context.Context) error {
 	s.claim(same, "the streams are the same streams", "%s", text)
 	s.out.done("fio on scratch while %d SAs were deleted and strongSwan was killed once", s.size.deletions)
 	return nil
+}
+
+// underLoad lets fio write and verify the scratch disk while disrupt runs, and claims that it
+// does so without an error.
+func (s *scene) underLoad(ctx context.Context, text string, disrupt func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := make(chan struct{})
+	var load node.Done
+	loadDone := make(chan error, 1)
+	go func() {
+		var err error
+		load, err = s.fio(ctx, stop)
+		if err != nil {
+			cancel(err)
+		}
+		loadDone <- err
+	}()
+	err := disrupt(ctx)
+	close(stop)
+	if err != nil {
+		cancel(err)
+	}
+	loadErr := <-loadDone
+	if cause := context.Cause(ctx); err != nil && loadErr != nil && errors.Is(cause, loadErr) {
+		err = nil // fio's failure came first and ended the disruption
+	}
+	if err != nil {
+		return err
+	}
+	s.claim(loadErr == nil, text, "%s", errorText(loadErr, fmt.Sprintf("%s written, %s read back and verified", mib(load.Written), mib(load.Read))))
+	return loadErr
 }
 
 // disrupt deletes child SAs alternately from both ends, and kills beta's
