@@ -11,7 +11,7 @@ var ErrBusy = errors.New("block: the device has no free I/O now")
 // Device is a disk with buffers of its own, which a front end, such as an NBD server,
 // offers to its clients. Goroutines of several clients call its methods at once.
 type Device interface {
-	// Geometry is called once for each client.
+	// Geometry is called once for each client. Only a Resizer's Size changes afterwards.
 	Geometry() Geometry
 
 	// Get returns an I/O with buffers for n bytes (none for flush, trim and
@@ -37,6 +37,16 @@ type Device interface {
 	// clients.
 	// After cancel has returned f is not called any more; cancel is not called from f.
 	OnBatchEnd(f func()) (cancel func())
+}
+
+// Resizer is a Device that may grow while it is in use. It never shrinks.
+type Resizer interface {
+	Device
+	// OnResize registers f to be called with the size in bytes whenever that has grown:
+	// Geometry has it by then, and I/O may use it. f does not block, since I/O may wait for
+	// it: a front end that has to tell a kernel does so on another goroutine. After cancel
+	// has returned f is not called any more; cancel is not called from f.
+	OnResize(f func(size uint64)) (cancel func())
 }
 
 // MultiUser is a Device that keeps its users apart.

@@ -1,7 +1,7 @@
 package block
 
 // Geometry describes a disk and what it can do. It does not change while the disk is in
-// use.
+// use, except for Size, see Resizer.
 type Geometry struct {
 	Size           uint64 // bytes
 	MinBlock       uint32 // alignment in bytes of every offset and length, a power of two from 1 to 65536; 0 means 1

@@ -47,8 +47,8 @@ func (g *geometry) transmissionFlags(structured bool) uint16 {
 }
 
 // check translates a request for the device, or returns the error with which it is
-// refused ("Command flags", "Request types", "Error values").
-func (g *geometry) check(r *request, structured bool) (op block.Op, fl block.Flags, errno syscall.Errno) {
+// refused ("Command flags", "Request types", "Error values"). size is the device's now.
+func (g *geometry) check(r *request, size uint64, structured bool) (op block.Op, fl block.Flags, errno syscall.Errno) {
 	allowed := uint16(0)
 	if g.CanFUA {
 		allowed = cmdFlagFUA // valid for all commands, if negotiated
@@ -85,7 +85,7 @@ func (g *geometry) check(r *request, structured bool) (op block.Op, fl block.Fla
 		return 0, 0, syscall.EINVAL
 	case op.HasData() && r.length > maxPayload:
 		return 0, 0, syscall.EINVAL
-	case r.offset > g.Size || uint64(r.length) > g.Size-r.offset:
+	case r.offset > size || uint64(r.length) > size-r.offset:
 		return 0, 0, outside
 	case (r.offset|uint64(r.length))&uint64(g.MinBlock-1) != 0:
 		return 0, 0, syscall.EINVAL

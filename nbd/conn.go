@@ -26,10 +26,11 @@ import (
 //
 //	free --> receiving goroutine --> at the device --> ready --> at the socket --> free
 type conn struct {
-	srv *Server
-	nc  net.Conn
-	exp *export
-	geo geometry
+	srv  *Server
+	nc   net.Conn
+	exp  *export
+	geo  geometry      // Size is in size
+	size atomic.Uint64 // bytes, as the device has it now
 	heir
 	device block.Device    // the export's, for this client
 	done   <-chan struct{} // closed when the server's context ends
@@ -132,6 +133,10 @@ func (c *conn) transmit(ctx context.Context) error {
 	defer c.exp.stats.clients.Add(-1)
 	cancel := c.exp.device.OnBatchEnd(c.batchEnd)
 	defer cancel()
+	if r, ok := c.exp.device.(block.Resizer); ok {
+		defer r.OnResize(c.resize)()
+		c.resize(r.Geometry().Size) // it may have grown before
+	}
 	c.device = c.exp.device
 	if d, ok := c.device.(block.MultiUser); ok {
 		c.device = d.NewUser()
@@ -157,6 +162,17 @@ func (c *conn) transmit(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// resize notes that the device has grown. NBD has no message that says so: a client that
+// learns of it another way may use the new end at once, others when they connect again.
+func (c *conn) resize(size uint64) {
+	for {
+		was := c.size.Load()
+		if size <= was || c.size.CompareAndSwap(was, size) {
+			return
+		}
+	}
 }
 
 // isDone reports whether the server's context has ended. No request begins then: stopSoon

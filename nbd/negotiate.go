@@ -107,7 +107,7 @@ func (c *conn) exportName(name string) error {
 	if _, err := c.nc.Write(b); err != nil {
 		return err
 	}
-	c.exp, c.geo = e, g
+	c.choose(e, g)
 	return nil
 }
 
@@ -156,7 +156,13 @@ func (c *conn) info(option uint32, data []byte) error {
 		return err
 	}
 	if option == optGo {
-		c.exp, c.geo = e, g
+		c.choose(e, g)
 	}
 	return nil
+}
+
+// choose ends the negotiation with an export.
+func (c *conn) choose(e *export, g geometry) {
+	c.exp, c.geo = e, g
+	c.size.Store(g.Size)
 }

@@ -50,7 +50,7 @@ func (c *conn) request(req *request) error {
 	}
 	s.req = *req
 	var errno syscall.Errno
-	s.op, s.fl, errno = c.geo.check(req, c.structured)
+	s.op, s.fl, errno = c.geo.check(req, c.size.Load(), c.structured)
 	if errno == 0 && s.op.HasData() {
 		switch {
 		case req.length == 0:

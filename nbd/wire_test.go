@@ -133,7 +133,7 @@ func TestCheck(t *testing.T) {
 		{"unknown flag", &all, false, request{typ: cmdRead, flags: 1 << 9, length: 512}, 0, 0, syscall.EINVAL},
 		{"unknown command", &all, false, request{typ: 99, length: 512}, 0, 0, syscall.EINVAL},
 	} {
-		if op, fl, errno := c.g.check(&c.r, c.structured); op != c.op || fl != c.fl || errno != c.errno {
+		if op, fl, errno := c.g.check(&c.r, c.g.Size, c.structured); op != c.op || fl != c.fl || errno != c.errno {
 			t.Errorf("%s: %v, %v, %v, want %v, %v, %v", c.name, op, fl, errno, c.op, c.fl, c.errno)
 		}
 	}
@@ -178,7 +178,7 @@ func FuzzCheck(f *testing.F) {
 			Size: size, MinBlock: 1 << (shift % 17), ReadOnly: can&1 != 0, CanFlush: can&2 != 0, CanFUA: can&4 != 0,
 			CanTrim: can&8 != 0, CanWriteZeroes: can&16 != 0, CanFastZero: can&32 != 0,
 		}.normal()
-		op, fl, errno := g.check(&r, can&64 != 0)
+		op, fl, errno := g.check(&r, g.Size, can&64 != 0)
 		if errno != 0 {
 			return
 		}

@@ -43,7 +43,7 @@ func newStream(d *Disk, op block.Op, size, depth int) *stream {
 
 // run makes n I/Os.
 func (s *stream) run(tb testing.TB, n int) {
-	blocks := int(s.d.geometry.Size) / s.size
+	blocks := int(s.d.Geometry().Size) / s.size
 	next := func(sl *slot) {
 		if sl.io != nil {
 			sl.io.Release()

@@ -20,7 +20,9 @@ type Disk struct {
 	access uint8
 	id     uint32 // at the server, the same on each path
 
-	geometry block.Geometry // set by the first opening, then constant
+	geometry block.Geometry // set by the first opening, then constant; its Size is in size
+	size     atomic.Uint64  // bytes; it never shrinks
+	resized  resizeHooks
 
 	share    *rtrs.Share  // its share of the session's permits
 	anyone   *diskUser    // stands for users without a NewUser
@@ -47,7 +49,10 @@ type Disk struct {
 	ended  chan struct{} // closed when it stops waiting; nil if it does not wait
 }
 
-var _ block.MultiUser = (*Disk)(nil)
+var (
+	_ block.MultiUser = (*Disk)(nil)
+	_ block.Resizer   = (*Disk)(nil)
+)
 
 // DiskInfo is a disk's state for people.
 type DiskInfo struct {
@@ -66,7 +71,7 @@ func (d *Disk) Info() DiskInfo {
 	i := DiskInfo{Export: d.name, Stats: d.counters.snapshot(), Session: d.c.rt.Info()}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	i.Size, i.ReadOnly, i.Err, i.Since = d.geometry.Size, d.geometry.ReadOnly, d.err, d.since
+	i.Size, i.ReadOnly, i.Err, i.Since = d.size.Load(), d.geometry.ReadOnly, d.err, d.since
 	if d.waiting.Load() {
 		i.Err, i.Waits = nil, d.err
 	}
@@ -77,7 +82,11 @@ func (d *Disk) Info() DiskInfo {
 func (d *Disk) Export() string { return d.name }
 
 // Geometry implements block.Device.
-func (d *Disk) Geometry() block.Geometry { return d.geometry }
+func (d *Disk) Geometry() block.Geometry {
+	g := d.geometry
+	g.Size = d.size.Load()
+	return g
+}
 
 // diskUser is one user of a disk, a block.User.
 type diskUser struct {

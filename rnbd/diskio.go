@@ -131,7 +131,10 @@ func (d *Disk) prepare(op block.Op, off uint64, n uint32, fl block.Flags) (*disk
 		return nil, d.failure()
 	case g.ReadOnly && op.Writes():
 		return nil, syscall.EPERM
-	case (off|uint64(n))%SectorSize != 0, off > g.Size, uint64(n) > g.Size-off, data && n > g.MaxIO:
+	case (off|uint64(n))%SectorSize != 0, data && n > g.MaxIO:
+		return nil, syscall.EINVAL
+	}
+	if size := d.size.Load(); off > size || uint64(n) > size-off {
 		return nil, syscall.EINVAL
 	}
 	io := d.c.free.get()

@@ -72,7 +72,7 @@ func (d *Disk) note(err error) error {
 		d.c.log.Error("a remote disk is lost; its I/O fails until it can be opened again", "export", d.name, "error", err)
 	case err == nil && (was || !d.opened):
 		d.since = d.tried
-		d.c.log.Info("remote disk open", "export", d.name, "bytes", d.geometry.Size, "read_only", d.geometry.ReadOnly)
+		d.c.log.Info("remote disk open", "export", d.name, "bytes", d.size.Load(), "read_only", d.geometry.ReadOnly)
 	}
 	d.opened = d.opened || err == nil
 	d.err = err
@@ -85,8 +85,7 @@ func (d *Disk) note(err error) error {
 	return err
 }
 
-// adopt takes over the server's answer. The size that clients have seen stays: a disk
-// that has grown is used up to that. asked is the claim of the OPEN.
+// adopt takes over the server's answer. asked is the claim of the OPEN.
 func (d *Disk) adopt(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
 	if err := d.compare(asked, rsp); err != nil {
 		return &OpenError{Export: d.name, Err: err}
@@ -103,8 +102,9 @@ func (d *Disk) adopt(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
 	}
 	d.inDoubt.Store(0)
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.claim = claim
+	d.mu.Unlock()
+	d.grow(rsp.Sectors * SectorSize)
 	return nil
 }
 
@@ -125,8 +125,8 @@ func (d *Disk) measure(rt *rtrs.Client, rsp *openRsp) (claim Claim, keep bool, e
 	switch {
 	case !d.opened:
 		d.geometry = g
-	case g.Size < d.geometry.Size:
-		return claim, false, fmt.Errorf("%w from %d to %d bytes since it was attached; attach it again", ErrShrunk, d.geometry.Size, g.Size)
+	case g.Size < d.size.Load():
+		return claim, false, fmt.Errorf("%w from %d to %d bytes since it was attached; attach it again", ErrShrunk, d.size.Load(), g.Size)
 	case g.ReadOnly && !d.geometry.ReadOnly:
 		return claim, false, fmt.Errorf("%w since the server came back; attach it again", ErrReadOnly)
 	}

@@ -71,29 +71,34 @@ func TestShrunkDiskFailsAlone(t *testing.T) {
 	}
 }
 
-// A disk that has grown while its path was away, or its server was restarted, is used at
-// the size that clients have seen.
-func TestGrownDiskGoesOn(t *testing.T) {
+// A disk that has grown while its path was away, or its server was restarted, is used up
+// to its new end, and never shrinks again.
+func TestGrownDiskIsSeenToHaveGrown(t *testing.T) {
 	r := newRAM(1 << 20)
 	srv := startServer(t, ramExport("r", r))
 	c := connect(t, srv.addr)
 	d := openDisk(t, c, "r")
 	write(t, d, filled(1), 0)
+	var heard atomic.Uint64
+	defer d.OnResize(func(size uint64) { heard.Store(size) })()
+	d.OnResize(func(uint64) { t.Error("a hook is called that was cancelled") })()
 	srv.stop(t)
 	grown := newRAM(1 << 21)
 	grown.identity = r.identity
 	copy(grown.data, r.data)
-	startServerAt(t, srv.addr, rtrs.ServerConfig{}, ramExport("r", grown))
+	srv = startServerAt(t, srv.addr, rtrs.ServerConfig{}, ramExport("r", grown))
 	write(t, d, filled(2), 4096)
-	if i := d.Info(); i.Err != nil || i.Size != 1<<20 || grown.at(0) != 1 || grown.at(4096) != 2 {
-		t.Errorf("%+v", i)
+	if i := d.Info(); i.Err != nil || i.Size != 1<<21 || d.Geometry().Size != 1<<21 || heard.Load() != 1<<21 || grown.at(0) != 1 || grown.at(4096) != 2 {
+		t.Errorf("%+v, heard of %d", i, heard.Load())
 	}
-	if e := do(t, d, block.OpRead, make([]byte, 512), 1<<20, 0, 0); e != syscall.EINVAL {
+	write(t, d, filled(3), 1<<21-4096)
+	if e := do(t, d, block.OpRead, make([]byte, 512), 1<<21, 0, 0); e != syscall.EINVAL {
 		t.Errorf("a read behind the end: %v", e)
 	}
-	d.Close()
-	if i := openDisk(t, c, "r").Info(); i.Size != 1<<21 {
-		t.Errorf("attached anew it has %d bytes", i.Size)
+	srv.stop(t)
+	startServerAt(t, srv.addr, rtrs.ServerConfig{}, ramExport("r", r))
+	if e := do(t, d, block.OpRead, make([]byte, 512), 0, 0, 0); e != syscall.EIO || !errors.Is(d.Info().Err, ErrShrunk) || d.Geometry().Size != 1<<21 {
+		t.Errorf("it has shrunk again: %v, %+v", e, d.Info())
 	}
 }
 
