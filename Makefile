@@ -49,7 +49,7 @@ test: need-go ## all tests that can run here; as root it installs what they need
 	@.cache/testreport -summary .cache/test-summary $(ARGS) $(PKG)
 
 nightly: need-go ## everything in full, for hours, as root: long storms and histories, all tests in both builds, interop, newcomer
-	IRONWARP_STORM=1000 IRONWARP_HISTORY_TIME=10m $(MAKE) test ARGS='-whole -timeout 60m'
+	IRONWARP_STORM=1000 IRONWARP_HISTORY_TIME=10m IRONWARP_PATHS=1 $(MAKE) test ARGS='-whole -timeout 60m'
 	$(MAKE) interop ARGS=-whole
 	$(MAKE) interop ARGS='-part mounted'
 	$(MAKE) newcomer

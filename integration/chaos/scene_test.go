@@ -48,12 +48,12 @@ type scene struct {
 	alpha, beta *node.Node
 	disk        api.Attachment // on alpha
 	wire        lab.Captures
-	kind        transport.Kind // what carries the streams
-	wires       int            // how many paths there are, 0 for one
-	path        string         // option of peer add for each pair of addresses beyond the first; "": --multihoming
-	more        string         // what stands behind the pair in it
-	options     []string       // of peer add
-	charonEnv   []string       // of both strongSwans
+	kind        transport.Kind        // what carries the streams
+	wires       int                   // how many paths there are, 0 for one
+	path        string                // option of peer add for each pair of addresses beyond the first; "": --multihoming
+	more        func(wire int) string // what stands behind the pair in it
+	options     []string              // of peer add
+	charonEnv   []string              // of both strongSwans
 }
 
 // require skips the test, saying why, where it cannot run.
@@ -149,7 +149,11 @@ func (s *scene) pathOptions(n, peer *node.Node) (options []string) {
 		options = []string{"--local-address", n.Addr().String()}
 	}
 	for w := 1; w < s.wires; w++ {
-		options = append(options, cmp.Or(s.path, "--multihoming"), fmt.Sprintf("%v=%v%s", peer.AddrOn(w), n.AddrOn(w), s.more))
+		more := ""
+		if s.more != nil {
+			more = s.more(w)
+		}
+		options = append(options, cmp.Or(s.path, "--multihoming"), fmt.Sprintf("%v=%v%s", peer.AddrOn(w), n.AddrOn(w), more))
 	}
 	return options
 }

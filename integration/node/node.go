@@ -121,6 +121,13 @@ func (n *Node) Kill() {
 	n.daemon = nil
 }
 
+// Pause stops the daemon where it stands (SIGSTOP). It fails with
+// the kernel's error.
+func (n *Node) Pause() error { return n.daemon.Process.Signal(syscall.SIGSTOP) }
+
+// Resume lets a paused daemon go on. It fails as Pause does.
+func (n *Node) Resume() error { return n.daemon.Process.Signal(syscall.SIGCONT) }
+
 // Ironwarp runs the command line on the host and returns its output. It fails where the
 // exit status is not 0; the error has the output.
 func (n *Node) Ironwarp(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
