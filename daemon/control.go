@@ -117,6 +117,9 @@ func (d *Daemon) routes() http.Handler {
 		return d.declareExport(r.Context(), func(main string) (exportPlan, error) { return planExport(main, s) })
 	})
 	get(mux, "POST /v1/exports/{name}/repair", func(r *http.Request) (api.Export, error) { return d.repairExport(r.PathValue("name")) })
+	post(mux, "POST /v1/exports/{name}/fence", func(r *http.Request, q api.FenceRequest) (api.Fenced, error) {
+		return d.exports.Fence(r.Context(), r.PathValue("name"), q)
+	})
 	post(mux, "PATCH /v1/exports/{name}", func(r *http.Request, c api.ExportChange) (api.Export, error) {
 		return d.declareExport(r.Context(), func(main string) (exportPlan, error) { return planChange(main, r.PathValue("name"), c) })
 	})

@@ -56,10 +56,18 @@ func (x *peers) of(id transport.Identity, a netip.Addr) (*peer, bool) {
 	return p, p != nil && p.cfg.HasAddress(a)
 }
 
-// name is the peer's name, or its identity if it has none.
-func (x *peers) name(id transport.Identity) string {
+// nameOf is the name of the peer with an identity, "" if there is none.
+func (x *peers) nameOf(id transport.Identity) string {
 	if p := x.known(id); p != nil {
 		return p.cfg.Name
+	}
+	return ""
+}
+
+// name is the peer's name, or its identity if it has none.
+func (x *peers) name(id transport.Identity) string {
+	if name := x.nameOf(id); name != "" {
+		return name
 	}
 	return string(id)
 }

@@ -34,7 +34,7 @@ func (d *Daemon) openRNIC() error {
 	}
 	d.probes = probe.NewServer(d.ulps[config.ServicePing], d.log)
 	d.exports = export.New(export.Config{
-		Log: d.log, StateDir: d.config().StateDir, Closing: d.opt.parting, Identities: d.identities, EndStreams: d.abortStreams, Offered: d.endOvertrusted,
+		Log: d.log, StateDir: d.config().StateDir, Closing: d.opt.parting, Identities: d.identities, EndStreams: d.abortStreams, Offered: d.endOvertrusted, NameOf: d.peers.nameOf,
 		Trust: func(e config.Export) verbs.TrustModel { return d.config().ExportTrust(e).Model() },
 	})
 	d.sessions, err = rtrs.NewServer(rtrs.ServerConfig{

@@ -59,10 +59,14 @@ func (d *Disk) hasOtherWriters() bool { return d.shared.Load() }
 // OneWriter: an export has one writer unless it is shared.
 func (e *export) hasOneWriterLocked() bool { return !e.cfg.SharedWriters }
 
-// WritersPlace: a writer whose place another has taken since does not continue.
-func (d *device) hasLost(was Place) bool {
-	return !d.readOnly && !d.exp.sharedWriters() && was.Attachment != d.attachment
+// WritersPlace: a writer that has no token any more, as another has taken its place since
+// or it was fenced, does not continue.
+func (d *device) hasLost(was *Place) bool {
+	return !d.readOnly && indexOf(was.Writers, d.attachment) < 0
 }
+
+// Fence: nor does one that was fenced while its session goes on.
+func (d *device) isFenced() bool { return d.fenced.Load() }
 
 // ReadyFirst: I/O of a disk waits while its export is not open yet.
 func (d *Disk) mayWaitLocked(err error) bool { return d.opened && isTemporary(err) }

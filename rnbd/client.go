@@ -120,7 +120,8 @@ type OpenOptions struct {
 }
 
 // Open opens an export as a disk. The error is an *OpenError, for example with
-// ErrNotFound or ErrForbidden.
+// ErrNotFound or ErrForbidden. A disk whose claim was fenced is opened all the same: its I/O
+// fails with EPERM, as it would have without the restart, and its Info says why.
 func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk, error) {
 	if err := CheckName(name); err != nil {
 		return nil, &OpenError{Export: name, Err: err}
@@ -153,6 +154,10 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 	for {
 		err := d.reopen(ctx, c.rt, nil)
 		if err == nil {
+			return d, nil
+		}
+		if errors.Is(err, ErrFenced) && opt.Claim.Writer {
+			c.log.Error("a remote disk was fenced while this host was away; its I/O fails until it is attached anew", "export", name, "error", err)
 			return d, nil
 		}
 		if errors.Is(err, rtrs.ErrPathLost) {

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
-	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/printable"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
@@ -83,9 +83,7 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 	}
 	st := exp.cfg.Storage
 	identity := st.Identity()
-	d := &device{exp: exp, sess: s, attachment: m.Claim.Attachment, readOnly: m.Access == accessRO || exp.cfg.ReadOnly, since: time.Now()}
-	d.refs.Store(1)
-	d.closed.Store(true) // until admitted
+	d := newDevice(exp, s, m.Claim.Attachment, m.Access == accessRO || exp.cfg.ReadOnly)
 	switch fault := st.Fault(); {
 	case m.Claim.isOfAnother(&identity):
 		log.Warn("a peer asked for another disk than the export is; it has to attach it anew", "asked_for", m.Claim.Disk, "is", identity.Disk)
@@ -106,6 +104,11 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 	case err != nil:
 		return openRsp{}, nil, err
 	case refused == nil:
+	case refused.Result == openFenced:
+		log.Warn("a peer that was fenced asked for an export that it had open; it has to attach it anew", "fenced", refused.Detail)
+		rsp := s.describe(exp, d, identity)
+		rsp.Result, rsp.Detail = refused.Result, refused.Detail
+		return rsp, nil, nil
 	case refused.Result == openTaken:
 		log.Warn("a peer that was away asked for an export that was opened for writing since; it has to attach it anew", "by", refused.Detail)
 		return *refused, nil, nil
@@ -113,30 +116,35 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 		log.Warn("a peer asked for an export that another has open for writing", "writer", refused.Detail)
 		return *refused, nil, nil
 	}
-	d.closed.Store(false)
 	log.Info("export opened", "read_only", d.readOnly)
-	g := st.Geometry()
-	rsp := openRsp{Device: d.id, Identity: identity, Sectors: exp.sectors, MaxIO: uint32(s.info.MaxIO / SectorSize),
-		Physical: uint16(max(SectorSize, min(g.PreferredBlock, 1<<15))), Logical: SectorSize,
-		Rotational: g.Rotational, CachePolicy: cacheFUA | cacheWriteback}
+	rsp := s.describe(exp, d, identity)
 	if !m.Claim.Life.IsZero() && (m.Claim.Life == identity.Life || st.Keeps(m.Claim.Life)) {
 		rsp.Flags |= flagKept
 	}
-	if d.readOnly {
-		rsp.Flags |= flagReadOnly
-	} else {
-		if !d.attachment.IsZero() {
-			rsp.Flags |= flagWriter
-		}
-		if exp.sharedWriters() {
-			rsp.Flags |= flagShared
-		}
-		rsp.MaxZeroes = maxZeroes / SectorSize
-		if g.CanTrim {
-			rsp.MaxDiscard, rsp.DiscardGran = maxZeroes/SectorSize, uint32(rsp.Physical)
-		}
+	if !d.readOnly && !d.attachment.IsZero() {
+		rsp.Flags |= flagWriter
 	}
 	return rsp, d, nil
+}
+
+// describe describes an export as a device of it has it.
+func (s *session) describe(exp *export, d *device, identity block.Identity) openRsp {
+	g := exp.cfg.Storage.Geometry()
+	rsp := openRsp{Device: d.id, Identity: identity, Sectors: exp.sectors, MaxIO: uint32(s.info.MaxIO / SectorSize),
+		Physical: uint16(max(SectorSize, min(g.PreferredBlock, 1<<15))), Logical: SectorSize,
+		Rotational: g.Rotational, CachePolicy: cacheFUA | cacheWriteback}
+	if d.readOnly {
+		rsp.Flags |= flagReadOnly
+		return rsp
+	}
+	if exp.sharedWriters() {
+		rsp.Flags |= flagShared
+	}
+	rsp.MaxZeroes = maxZeroes / SectorSize
+	if g.CanTrim {
+		rsp.MaxDiscard, rsp.DiscardGran = maxZeroes/SectorSize, uint32(rsp.Physical)
+	}
+	return rsp
 }
 
 // enter gives d a slot and an id, the one the client wants or any.
@@ -171,6 +179,7 @@ func (s *session) close(id uint32) error {
 		return fmt.Errorf("%d I/Os of the device are being carried out: %w", n, syscall.EBUSY)
 	}
 	d.remove()
+	s.devices.remove(d)
 	return nil
 }
 

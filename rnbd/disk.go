@@ -24,13 +24,13 @@ type Disk struct {
 	size     atomic.Uint64  // bytes; it never shrinks
 	resized  resizeHooks
 
-	share    *rtrs.Share  // its share of the session's permits
-	anyone   *diskUser    // stands for users without a NewUser
-	closing  atomic.Bool  // for good: no I/O begins any more
-	failed   atomic.Bool  // I/O fails with EIO
-	waiting  atomic.Bool  // I/O waits until the server can open the disk
-	shared   atomic.Bool  // other clients may have it open for writing, or had it
-	inDoubt  atomic.Int64 // writes that failed since the last opening, as they may have been carried out
+	share    *rtrs.Share   // its share of the session's permits
+	anyone   *diskUser     // stands for users without a NewUser
+	closing  atomic.Bool   // for good: no I/O begins any more
+	failed   atomic.Uint32 // errno with which I/O fails; 0: it does not
+	waiting  atomic.Bool   // I/O waits until the server can open the disk
+	shared   atomic.Bool   // other clients may have it open for writing, or had it
+	inDoubt  atomic.Int64  // writes that failed since the last opening, as they may have been carried out
 	counters counters
 	writes   unflushed
 	inFlight atomic.Int64 // submitted I/Os
@@ -124,6 +124,11 @@ func (u *diskUser) Abandon() {
 // OnBatchEnd implements block.Device.
 func (d *Disk) OnBatchEnd(f func()) (cancel func()) { return d.c.rt.OnBatchEnd(f) }
 
+func (d *Disk) hasFailed() bool { return d.failed.Load() != 0 }
+
+// errno is what I/O of a failed disk fails with.
+func (d *Disk) errno() syscall.Errno { return syscall.Errno(d.failed.Load()) }
+
 func (d *Disk) isClosing() bool { return d.closing.Load() }
 
 // shut ends the disk's I/O for good. It reports whether this call did.
@@ -139,7 +144,7 @@ func (d *Disk) shut() bool {
 	if !d.closing.CompareAndSwap(false, true) {
 		return false
 	}
-	d.failed.Store(true)
+	d.failed.CompareAndSwap(0, uint32(syscall.EIO))
 	if d.err == nil || d.waiting.Load() {
 		d.err, d.since = &OpenError{Export: d.name, Err: ErrClosed}, time.Now()
 	}
@@ -206,7 +211,9 @@ func onResend(p *rtrs.Permit) syscall.Errno {
 		return syscall.ESHUTDOWN
 	case u.gone.Load():
 		return syscall.ECANCELED
-	case u.failed.Load(), p.InDoubt() && u.endsInDoubt(p):
+	case u.hasFailed():
+		return u.errno()
+	case p.InDoubt() && u.endsInDoubt(p):
 		return syscall.EIO
 	}
 	return 0

@@ -70,7 +70,7 @@ func (d *Disk) TryGet(op block.Op, off uint64, n uint32, fl block.Flags) (block.
 }
 
 func (d *Disk) get(ctx context.Context, u *diskUser, op block.Op, off uint64, n uint32, fl block.Flags) (block.IO, error) {
-	if d.failed.Load() {
+	if d.hasFailed() {
 		d.revive(ctx)
 	}
 	if d.waiting.Load() {
@@ -91,7 +91,7 @@ func (d *Disk) get(ctx context.Context, u *diskUser, op block.Op, off uint64, n 
 }
 
 func (d *Disk) tryGet(u *diskUser, op block.Op, off uint64, n uint32, fl block.Flags) (block.IO, error) {
-	if d.failed.Load() || d.waiting.Load() {
+	if d.hasFailed() || d.waiting.Load() {
 		return nil, block.ErrBusy // Get may open it again, or wait
 	}
 	io, err := d.prepare(op, off, n, fl)
@@ -127,7 +127,7 @@ func (d *Disk) prepare(op block.Op, off uint64, n uint32, fl block.Flags) (*disk
 	}
 	data := op.HasData()
 	switch {
-	case d.failed.Load():
+	case d.hasFailed():
 		return nil, d.failure()
 	case g.ReadOnly && op.Writes():
 		return nil, syscall.EPERM
@@ -153,7 +153,7 @@ func (d *Disk) prepare(op block.Op, off uint64, n uint32, fl block.Flags) (*disk
 func (d *Disk) failure() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return fmt.Errorf("%w: %w", d.err, syscall.EIO)
+	return fmt.Errorf("%w: %w", d.err, errnoOfFailure(d.err))
 }
 
 // drop frees an I/O without permits.
@@ -204,8 +204,8 @@ func (io *diskIO) Submit(done block.Completion, more bool) {
 func (io *diskIO) send(more bool) bool {
 	d := io.d
 	switch u, _ := io.permits[0].User.(*diskUser); {
-	case d.failed.Load():
-		io.finish(syscall.EIO)
+	case d.hasFailed():
+		io.finish(d.errno())
 		return false
 	case u.gone.Load():
 		io.finish(syscall.ECANCELED)
@@ -245,11 +245,12 @@ func (io *diskIO) Complete(p *rtrs.Permit, errno syscall.Errno) {
 		errno = syscall.EIO
 	case errReplaced:
 		io.d.noteReopening()
-		if onResend(p) == 0 {
+		if errno = onResend(p); errno == 0 {
 			p.SubmitAgain(io)
 			return
 		}
-		errno = syscall.EIO
+	case errFenced:
+		io.d.noteFenced()
 	}
 	switch {
 	case errno != 0:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
@@ -25,12 +26,15 @@ func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client, needed func() bool) 
 	d.mu.Lock()
 	claim, err := d.claimLocked(), d.err
 	d.mu.Unlock()
-	if errors.Is(err, ErrWritesLost) || errors.Is(err, ErrPlaceTaken) {
-		return err // for good
+	if isForGood(err) {
+		return err
 	}
 	rsp, err := open(ctx, rt, d.name, d.access, d.id, claim)
 	if errors.Is(err, rtrs.ErrPathLost) || ctx.Err() != nil {
 		return err // nothing was learned
+	}
+	if errors.Is(err, ErrFenced) {
+		d.measureFenced(rt, &rsp)
 	}
 	if err == nil {
 		if err = d.adopt(rt, claim, &rsp); err != nil {
@@ -80,7 +84,7 @@ func (d *Disk) note(err error) error {
 		d.waitLocked()
 		return err
 	}
-	d.failed.Store(err != nil)
+	d.failed.Store(uint32(errnoOfFailure(err)))
 	resume = d.endWaitLocked()
 	return err
 }
@@ -138,34 +142,58 @@ func (d *Disk) measure(rt *rtrs.Client, rsp *openRsp) (claim Claim, keep bool, e
 func (d *Disk) revive(ctx context.Context) {
 	d.mu.Lock()
 	// An acknowledgement of the previous life must not arrive after the next has begun.
-	due := d.failed.Load() && !d.closing.Load() && d.inFlight.Load() == 0 && time.Since(d.tried) >= reopenInterval
+	due := d.hasFailed() && !d.closing.Load() && d.inFlight.Load() == 0 && time.Since(d.tried) >= reopenInterval
 	if due {
 		d.tried = time.Now()
 	}
 	d.mu.Unlock()
 	if due {
-		d.reopen(ctx, d.c.rt, d.failed.Load)
+		d.reopen(ctx, d.c.rt, d.hasFailed)
 	}
 }
 
 // noteLost handles ENODEV of an I/O: the server does not know the device any more,
 // because the export was removed.
 func (d *Disk) noteLost() {
-	if d.failed.Load() {
+	if d.hasFailed() {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err == nil {
 		d.err, d.since = &OpenError{Export: d.name, Err: ErrNotFound}, time.Now()
-		d.failed.Store(true)
+		d.failed.Store(uint32(syscall.EIO))
+	}
+}
+
+// noteFenced handles errFenced of an I/O: the server has made the attachment's token void,
+// for good.
+func (d *Disk) noteFenced() {
+	if d.errno() == errFenced {
+		return
+	}
+	d.c.background(func() { // what waits is completed, which is not for a completion to do
+		d.mu.Lock()
+		known := isForGood(d.err)
+		d.mu.Unlock()
+		if !known {
+			_ = d.note(&OpenError{Export: d.name, Detail: "just now", Err: ErrFenced})
+		}
+	})
+}
+
+// measureFenced takes over the geometry of a disk that was fenced before it was opened:
+// its I/O fails, as that of a disk that has been open.
+func (d *Disk) measureFenced(rt *rtrs.Client, rsp *openRsp) {
+	if _, _, err := d.measure(rt, rsp); err == nil {
+		d.grow(rsp.Sectors * SectorSize)
 	}
 }
 
 // noteReopening handles errReplaced of an I/O: the server is opening the export's storage
 // again.
 func (d *Disk) noteReopening() {
-	if d.failed.Load() || d.waiting.Load() {
+	if d.hasFailed() || d.waiting.Load() {
 		return
 	}
 	d.mu.Lock()

@@ -50,7 +50,8 @@
 // peer may not open; LIST shows only those it may open. Other refusals are results in the
 // answer, with a text: 1 the export's storage is not open yet, 2 another has it open for
 // writing, 3 it is not the disk that was asked for, 4 its storage has lost acknowledged
-// writes, 5 it has had another writer since. 0 is success.
+// writes, 5 it has had another writer since, 6 the attachment was fenced; the latter
+// describes the device as if it were open. 0 is success.
 //
 // # Which disk, and which life of it
 //
@@ -63,9 +64,18 @@
 // a disk across lost sessions and restarts of the client: if a disk has one writer, an
 // attachment takes over from itself in an earlier session.
 //
-// The answer says whether the attachment is now the disk's writer, and the client repeats
-// that when it opens the disk again. Meanwhile another writer may have been let in, whose
-// writes no earlier write may overwrite: the server remembers, over restarts, which
-// attachment was the last writer, and refuses one that was and no longer is. A client
-// that does not claim to be the writer is let in whenever nobody else is there.
+// # Who may write
+//
+// A client that is let in as a writer has a token: its attachment, which the server
+// remembers over restarts. The answer says so, and the client repeats it when it opens the
+// disk again. Meanwhile another writer may have been let in, whose writes no earlier write
+// may overwrite: of an export with one writer its token then replaces the other, and who
+// claims a token that is void is refused. A client that claims none is let in whenever
+// nobody else is there.
+//
+// An administrator may fence a host (Server.Fence): its tokens are void, and the disk has a
+// new generation, which is stored before anything else happens. I/O of its sessions is
+// refused with EPERM, which no other I/O of a writable device has; what was at the storage
+// has ended when the fence is answered. The client fails all I/O of the disk with EPERM from
+// the first refusal on, over lost sessions and restarts, until it is opened without a claim.
 package rnbd

@@ -22,6 +22,7 @@ var (
 	ErrOtherDisk    = errors.New("rnbd: the export is another disk")
 	ErrDamaged      = errors.New("rnbd: the export's storage has lost acknowledged writes")
 	ErrPlaceTaken   = errors.New("rnbd: the export has had another writer since")
+	ErrFenced       = errors.New("rnbd: this host was fenced")
 	ErrWritesLost   = errors.New("rnbd: acknowledged writes may be lost")
 )
 
@@ -62,6 +63,9 @@ func (e *OpenError) advice() string {
 	case errors.Is(err, ErrPlaceTaken):
 		return "it has one writer at a time, and was opened for writing elsewhere while this host was away (by whom: " + e.Detail + "). All I/O fails from now on, so that none of before " +
 			"lands on what was written since; detach the disk, attach it again, and check the file system on it"
+	case errors.Is(err, ErrFenced):
+		return "the server's administrator has fenced this host as a writer (" + e.Detail + "). All I/O fails with EPERM from now on; " +
+			"detach the disk, attach it again if it may write, and check the file system on it"
 	case errors.Is(err, ErrWritesLost):
 		return "the server's storage has another life than the one that acknowledged writes, and no flush covered them: they may be lost. All I/O fails from now on; " +
 			"detach the disk, attach it again, and check the file system on it"
@@ -71,7 +75,23 @@ func (e *OpenError) advice() string {
 
 // refusals maps results of OPEN to errors.
 var refusals = [openResults]error{openNotReady: ErrNotReady, openInUse: ErrInUse, openOtherDisk: ErrOtherDisk, openDamaged: ErrDamaged,
-	openTaken: ErrPlaceTaken}
+	openTaken: ErrPlaceTaken, openFenced: ErrFenced}
+
+// isForGood reports whether a disk that has failed stays so: it has to be opened anew.
+func isForGood(err error) bool {
+	return errors.Is(err, ErrWritesLost) || errors.Is(err, ErrPlaceTaken) || errors.Is(err, ErrFenced)
+}
+
+// errnoOfFailure returns what I/O of a disk fails with while it cannot be opened, 0 for nil.
+func errnoOfFailure(err error) syscall.Errno {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, ErrFenced):
+		return errFenced
+	}
+	return syscall.EIO
+}
 
 // openError turns the server's errno into an error of this package.
 func openError(name string, err error) error {

@@ -37,10 +37,13 @@ type ExportInfo struct {
 	Allow     []transport.Identity
 	AllowAll  bool
 	Identity  block.Identity
-	Fault     string
-	Trust     verbs.TrustModel
-	Openers   []Opener
-	Stats     Stats
+	// Generation is how often writers were fenced, and Fenced how many of them are known.
+	Generation uint64
+	Fenced     int
+	Fault      string
+	Trust      verbs.TrustModel
+	Openers    []Opener
+	Stats      Stats
 }
 
 // Opener is a session that has an export open.
@@ -95,8 +98,9 @@ func (e *export) removedErrno() syscall.Errno {
 	return syscall.ENODEV
 }
 
-// errnoOf returns the result of I/O that the storage failed with errno. ENODEV and
-// errReplaced are reserved for exports; an offline disk may report ENODEV as well.
+// errnoOf returns the result of I/O that the storage failed with errno. ENODEV,
+// errReplaced and errFenced are reserved for exports; an offline disk may report ENODEV as
+// well.
 func (e *export) errnoOf(errno syscall.Errno) syscall.Errno {
 	switch errno {
 	case syscall.EBADF, syscall.ESHUTDOWN: // closed, if the export was removed
@@ -104,7 +108,7 @@ func (e *export) errnoOf(errno syscall.Errno) syscall.Errno {
 			return e.removedErrno()
 		}
 		return syscall.EIO
-	case syscall.ENODEV, errReplaced:
+	case syscall.ENODEV, errReplaced, errFenced:
 		return syscall.EIO
 	}
 	return errno
@@ -169,17 +173,16 @@ func (e *export) flush() {
 
 // writer is a client that has an export open for writing.
 type writer struct {
-	peer    transport.Identity
-	session string
-	since   time.Time
-	until   time.Time // if its session was lost: when its place becomes free
+	token Token
+	since time.Time
+	until time.Time // if its session was lost: when its place becomes free
 }
 
 func (w *writer) String() string {
 	if w.until.IsZero() {
-		return fmt.Sprintf("%s (since %s)", w.peer, w.since.UTC().Format(time.DateTime+" UTC"))
+		return fmt.Sprintf("%s (since %s)", w.token.Peer, w.since.UTC().Format(time.DateTime+" UTC"))
 	}
-	return fmt.Sprintf("%s (its session was lost; its place is kept until %s)", w.peer, w.until.UTC().Format(time.TimeOnly+" UTC"))
+	return fmt.Sprintf("%s (its session was lost; its place is kept until %s)", w.token.Peer, w.until.UTC().Format(time.TimeOnly+" UTC"))
 }
 
 // keepPlace reserves the place of a writer whose session was lost, so that it can return
@@ -190,7 +193,7 @@ func (e *export) keepPlace(d *device, until time.Time) {
 	if d.readOnly || d.closed.Load() || e.cfg.SharedWriters {
 		return
 	}
-	e.kept = &writer{d.sess.info.Peer, d.sess.info.Name, d.since, until}
+	e.kept = &writer{d.token(), d.since, until}
 }
 
 // attach adds a device. A writing device must be the only one, unless the export has
@@ -219,11 +222,11 @@ func (e *export) tryAttach(d *device) (old *device, other *writer) {
 		case o.takenOverBy(d):
 			return o, nil
 		case one:
-			return nil, &writer{peer: o.sess.info.Peer, session: o.sess.info.Name, since: o.since}
+			return nil, &writer{token: o.token(), since: o.since}
 		}
 	}
 	if k := e.kept; k != nil && !d.readOnly {
-		if one && k.peer != d.sess.info.Peer && time.Now().Before(k.until) {
+		if one && k.token.Peer != d.sess.info.Peer && time.Now().Before(k.until) {
 			return nil, k
 		}
 		e.kept = nil

@@ -43,6 +43,11 @@ const (
 	// maxPlaces is how many disks' last writers a server remembers, some 200 bytes each,
 	// before it forgets those that have left.
 	maxPlaces = 4096
+	// maxWriters is how many writers of one disk have a token, some 200 bytes each. A
+	// further one takes that of the one that has been away longest, which has to attach
+	// anew. maxFenced is how many that were fenced are known by that.
+	maxWriters = 256
+	maxFenced  = 256
 
 	// controlTimeout bounds CLOSE.
 	controlTimeout = 5 * time.Second

@@ -2,6 +2,7 @@ package rnbd
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -11,34 +12,76 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// Place is the place of a disk's writer: the client that last opened it for writing. It
-// outlives sessions, re-added exports, and servers, until another takes it. The
-// attachment is its generation: a returning writer finds its own, or has been replaced.
-type Place struct {
-	Disk       block.ID           `json:"disk"`
-	Peer       transport.Identity `json:"peer"`
+// Token is a client's right to write to a disk, which its attachment names. The client has
+// it from when it opens the disk for writing until it is fenced, or another takes its place.
+type Token struct {
 	Attachment block.ID           `json:"attachment"`
-	// Left reports that the writer has closed the disk, or its export was removed: the
-	// place is not kept for it.
+	Peer       transport.Identity `json:"peer"`
+	// Name is the peer's name in the server's configuration when it was let in, "" if it
+	// had none: a host that has another identity by now is still known by it.
+	Name string `json:"name,omitempty"`
+	// Generation is the disk's when the token was given, or when it was fenced.
+	Generation uint64 `json:"generation"`
+	// Left reports that the writer has closed the disk, or its export was removed: no place
+	// is kept for it. It may return as long as it has the token.
 	Left bool `json:"left,omitempty"`
 }
 
-// place returns the place of a device's client.
-func (d *device) place() Place {
-	return Place{Disk: d.exp.disk, Peer: d.sess.info.Peer, Attachment: d.attachment}
+// Place is who may write to a disk. It outlives sessions, re-added exports, and servers.
+type Place struct {
+	Disk block.ID `json:"disk"`
+	// Generation counts the fences.
+	Generation uint64 `json:"generation,omitempty"`
+	// Writers have a token. Of an export with one writer there is one, and another that is
+	// let in takes its place. They are in the order in which they were let in last.
+	Writers []Token `json:"writers"`
+	// Fenced are the tokens that were void last, in that order. None that neither list has
+	// is accepted either: this one is there to name the reason.
+	Fenced []Token `json:"fenced,omitempty"`
 }
 
-// admit attaches a device to its export, and makes a writing device the disk's writer.
-// had reports whether its attachment claims to have been the writer. refused is the
-// answer if it is refused, otherwise nil.
+func indexOf(tokens []Token, attachment block.ID) int {
+	return slices.IndexFunc(tokens, func(t Token) bool { return t.Attachment == attachment })
+}
+
+// without returns tokens without that of an attachment. It does not change them, since
+// a Place's lists may be in use elsewhere.
+func without(tokens []Token, attachment block.ID) []Token {
+	i := indexOf(tokens, attachment)
+	if i < 0 {
+		return tokens
+	}
+	return slices.Delete(slices.Clone(tokens), i, i+1)
+}
+
+func (p *Place) hasLeft() bool {
+	return !slices.ContainsFunc(p.Writers, func(t Token) bool { return !t.Left })
+}
+
+// token returns the token of a device's client, of generation 0.
+func (d *device) token() Token {
+	t := Token{Attachment: d.attachment, Peer: d.sess.info.Peer}
+	if f := d.sess.srv.nameOf; f != nil {
+		t.Name = f(t.Peer)
+	}
+	return t
+}
+
+// admit attaches a device to its export, and gives a writing device a token. had reports
+// whether its attachment claims to have one. refused is the answer if it is refused,
+// otherwise nil.
 func (s *Server) admit(d *device, had bool) (refused *openRsp, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was, known := s.places[d.exp.disk]
-	if had && d.hasLost(was) {
+	if had && d.hasLost(&was) {
+		i, last := indexOf(was.Fenced, d.attachment), len(was.Writers)-1
 		switch {
-		case known:
-			return &openRsp{Result: openTaken, Detail: printable.Text(string(was.Peer))}, nil
+		case i >= 0:
+			return &openRsp{Result: openFenced, Detail: fmt.Sprintf("in generation %d", was.Fenced[i].Generation)}, nil
+		case s.keepPlaces == nil && d.exp.sharedWriters(): // nobody knows who had one before the server
+		case known && last >= 0:
+			return &openRsp{Result: openTaken, Detail: printable.Text(string(was.Writers[last].Peer))}, nil
 		case s.keepPlaces != nil:
 			return &openRsp{Result: openTaken, Detail: "no longer known there"}, nil
 		}
@@ -52,68 +95,102 @@ func (s *Server) admit(d *device, had bool) (refused *openRsp, err error) {
 	if !d.readOnly {
 		s.takeLocked(d)
 	}
+	d.closed.Store(false)
 	return nil, nil
 }
 
-// takeLocked makes a device the disk's writer.
+// takeLocked gives a device's client a token, and makes it the disk's last writer.
 func (s *Server) takeLocked(d *device) {
-	p := d.place()
-	was := s.places[p.Disk]
-	if was == p {
+	was := s.places[d.exp.disk]
+	t := d.token()
+	t.Generation = was.Generation
+	i, last := indexOf(was.Writers, t.Attachment), len(was.Writers)-1
+	if i >= 0 {
+		t.Generation = was.Writers[i].Generation
+	}
+	if i >= 0 && i == last && was.Writers[i] == t && (last == 0 || d.exp.sharedWriters()) {
 		return
 	}
 	d.overtakes = &was
+	p := Place{Disk: d.exp.disk, Generation: was.Generation, Fenced: without(was.Fenced, t.Attachment)}
+	if d.exp.sharedWriters() {
+		p.Writers = without(was.Writers, t.Attachment)
+	}
+	if len(p.Writers) >= maxWriters {
+		drop := max(0, slices.IndexFunc(p.Writers, func(t Token) bool { return t.Left }))
+		p.Writers = without(p.Writers, p.Writers[drop].Attachment)
+	}
+	p.Writers = append(slices.Clip(p.Writers), t)
 	for disk, o := range s.places {
 		if len(s.places) < maxPlaces {
 			break
 		}
-		if o.Left {
+		if o.hasLeft() && o.Generation == 0 {
 			delete(s.places, disk)
 		}
 	}
 	s.places[p.Disk], s.unwritten = p, true
 }
 
-// undoTake undoes takeLocked, because the place could not be stored.
+// undoTake undoes takeLocked, because the place could not be stored: the token is void, and
+// those that it has replaced are not, unless they were fenced meanwhile.
 func (s *Server) undoTake(d *device) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unwritten = true
-	p := d.place()
-	switch {
-	case s.places[p.Disk] != p:
-	case d.overtakes.Disk.IsZero():
+	p := s.places[d.exp.disk]
+	if indexOf(p.Writers, d.attachment) < 0 {
+		return
+	}
+	p.Writers = without(p.Writers, d.attachment)
+	var back []Token
+	for _, t := range d.overtakes.Writers {
+		if indexOf(p.Writers, t.Attachment) < 0 && indexOf(p.Fenced, t.Attachment) < 0 {
+			back = append(back, t)
+		}
+	}
+	p.Writers = append(back, p.Writers...)
+	s.places[p.Disk] = p
+	if len(p.Writers) == 0 && p.Generation == 0 {
 		delete(s.places, p.Disk)
-	default:
-		s.places[p.Disk] = *d.overtakes
 	}
 }
 
 // leavePlace vacates the place of a device that its client closes.
 func (s *session) leavePlace(id uint32) {
-	if d := s.device(id); d != nil {
-		p := d.place()
-		s.srv.vacate(p.Disk, &p)
+	if d := s.device(id); d != nil && !d.readOnly {
+		s.srv.vacate(d.exp.disk, func(t Token) bool { return t.Attachment == d.attachment && t.Peer == s.info.Peer })
 	}
 }
 
-// vacate records that the writer of a disk has left its place; if whom is not nil, only
-// if that is the writer.
-func (s *Server) vacate(disk block.ID, whom *Place) {
+// vacate records that those writers of a disk have left their places.
+func (s *Server) vacate(disk block.ID, whom func(Token) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p, ok := s.places[disk]; ok && !p.Left && (whom == nil || *whom == p) {
-		p.Left = true
+	p := s.places[disk]
+	left := false
+	p.Writers = slices.Clone(p.Writers)
+	for i := range p.Writers {
+		if t := &p.Writers[i]; !t.Left && whom(*t) {
+			t.Left, left = true, true
+		}
+	}
+	if left {
 		s.places[disk], s.unwritten = p, true
 		s.saveLater()
 	}
 }
 
+func anyToken(Token) bool { return true }
+
 // keepPlaceLocked reserves the place of the client that had a disk open for writing
 // before its export was added.
 func (s *Server) keepPlaceLocked(e *export) {
-	if p, ok := s.places[e.disk]; ok && !p.Left && e.mayOpen(p.Peer) && !e.cfg.SharedWriters {
-		e.kept = &writer{peer: p.Peer, until: time.Now().Add(s.writerGrace)}
+	p := s.places[e.disk]
+	for _, t := range p.Writers {
+		if !t.Left && e.mayOpen(t.Peer) && !e.cfg.SharedWriters {
+			e.kept = &writer{token: t, until: time.Now().Add(s.writerGrace)}
+		}
 	}
 }
 

@@ -85,7 +85,9 @@ func (h *hosts) restart(t testing.TB, shared bool) {
 func (h *hosts) cutOff(t testing.TB) {
 	h.link.set(false)
 	eventually(t, "the path is lost", func() bool { return h.a.Info().State == rtrs.Reconnecting })
-	eventually(t, "its session ends", func() bool { return len(h.Exports()[0].Openers) == 0 })
+	eventually(t, "its session ends", func() bool {
+		return !slices.ContainsFunc(h.Exports()[0].Openers, func(o Opener) bool { return ofA(Token{Peer: o.Peer}) })
+	})
 }
 
 // write has b write.
@@ -382,7 +384,7 @@ func TestPlacesAreWrittenTogether(t *testing.T) {
 		t.Errorf("%d changes at once are written in %d lists", disks, n)
 	}
 	for _, p := range last {
-		if !p.Left {
+		if !p.hasLeft() {
 			t.Errorf("%v has not left", p)
 		}
 	}
@@ -426,7 +428,7 @@ func TestPlacesAreStoredForAllThatWait(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if last := stored[len(stored)-1]; !slices.ContainsFunc(last, func(p Place) bool { return p.Attachment == d.claim.Attachment }) {
+			if last := stored[len(stored)-1]; !slices.ContainsFunc(last, func(p Place) bool { return indexOf(p.Writers, d.claim.Attachment) >= 0 }) {
 				t.Errorf("%s is open, and its place is not stored", d.Export())
 			}
 		})

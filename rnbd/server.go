@@ -29,6 +29,9 @@ type ServerConfig struct {
 	// have been the writer before the server started.
 	Places     []Place
 	KeepPlaces func([]Place) error
+	// NameOf returns the name that a peer is configured by, "" if it has none. Without it
+	// tokens have no names.
+	NameOf func(transport.Identity) string
 }
 
 // Server has exports and serves the sessions of an rtrs.Server, whose
@@ -39,6 +42,7 @@ type Server struct {
 	writerGrace time.Duration
 	sessions    atomic.Uint64 // sessions so far
 	keepPlaces  func([]Place) error
+	nameOf      func(transport.Identity) string
 
 	saving sync.Mutex     // held while keepPlaces is called
 	saves  sync.WaitGroup // calls of savePlaces
@@ -72,7 +76,7 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.WriterGrace == 0 {
 		cfg.WriterGrace = DefaultWriterGrace
 	}
-	s := &Server{log: cfg.Logger, writerGrace: cfg.WriterGrace, keepPlaces: cfg.KeepPlaces,
+	s := &Server{log: cfg.Logger, writerGrace: cfg.WriterGrace, keepPlaces: cfg.KeepPlaces, nameOf: cfg.NameOf,
 		exports: make(map[string]*export), waiting: make(map[string]pendingExport), places: make(map[block.ID]Place)}
 	for _, p := range cfg.Places {
 		s.places[p.Disk] = p
@@ -131,7 +135,7 @@ func (s *Server) BeginRemove(name string) (end func() error, err error) {
 	if e == nil {
 		return nothingToEnd, err
 	}
-	s.vacate(e.disk, nil)
+	s.vacate(e.disk, anyToken)
 	return e.end, nil
 }
 
@@ -194,7 +198,7 @@ func (s *Server) SetAllow(name string, allow []transport.Identity, all bool) err
 	e.cfg.Allow, e.cfg.AllowAll = slices.Clone(allow), all
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.kept != nil && !e.mayOpen(e.kept.peer) {
+	if e.kept != nil && !e.mayOpen(e.kept.token.Peer) {
 		e.kept = nil
 	}
 	return nil
@@ -221,12 +225,19 @@ func (s *Server) SetWriters(name string, shared bool) error {
 		return fmt.Errorf("%w: %q", ErrNotFound, name)
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.cfg.SharedWriters = shared
-	if d := e.onlyWriterLocked(); d != nil && !shared {
-		s.takeLocked(d)
-		s.saveLater()
+	d := e.onlyWriterLocked()
+	e.mu.Unlock()
+	if shared {
+		return nil
 	}
+	if d != nil {
+		s.takeLocked(d)
+	} else if p := s.places[e.disk]; len(p.Writers) > 1 {
+		p.Writers = p.Writers[len(p.Writers)-1:]
+		s.places[e.disk], s.unwritten = p, true
+	}
+	s.saveLater()
 	return nil
 }
 
@@ -263,7 +274,9 @@ func (s *Server) Exports() []ExportInfo {
 	defer s.mu.Unlock()
 	infos := make([]ExportInfo, 0, len(s.exports))
 	for _, e := range s.exports {
-		infos = append(infos, e.describe())
+		i, p := e.describe(), s.places[e.disk]
+		i.Generation, i.Fenced = p.Generation, len(p.Fenced)
+		infos = append(infos, i)
 	}
 	slices.SortFunc(infos, func(a, b ExportInfo) int { return cmp.Compare(a.Name, b.Name) })
 	return infos

@@ -30,15 +30,26 @@ type device struct {
 	attachment block.ID
 	readOnly   bool
 	since      time.Time
-	overtakes  *Place // the place it took as the disk's writer; nil if it already had it
+	overtakes  *Place // the disk's before it took its place there; nil if it already had it
 
-	flushQueued atomic.Bool  // it is in export.toFlush
-	closed      atomic.Bool  // takes no more I/O
-	refs        atomic.Int64 // I/O at the storage, and one until it is closed
+	flushQueued atomic.Bool   // it is in export.toFlush
+	closed      atomic.Bool   // takes no more I/O
+	fenced      atomic.Bool   // nor again: its token is void. Set before closed
+	refs        atomic.Int64  // I/O at the storage, and one until it is closed
+	drained     chan struct{} // closed when it is closed, and its last I/O has ended
+	drain       func()        // closes that
+}
+
+func newDevice(exp *export, s *session, attachment block.ID, readOnly bool) *device {
+	d := &device{exp: exp, sess: s, attachment: attachment, readOnly: readOnly, since: time.Now(), drained: make(chan struct{})}
+	d.drain = sync.OnceFunc(func() { close(d.drained) })
+	d.refs.Store(1)
+	d.closed.Store(true) // until admitted
+	return d
 }
 
 // acquire keeps a device open for an I/O. It returns false once the device is being
-// closed.
+// closed, or was fenced.
 func (d *device) acquire() bool {
 	d.refs.Add(1)
 	if d.closed.Load() {
@@ -51,6 +62,7 @@ func (d *device) acquire() bool {
 func (d *device) release() {
 	if d.refs.Add(-1) == 0 {
 		d.remove()
+		d.drain()
 	}
 }
 
@@ -63,11 +75,15 @@ func (d *device) close() int64 {
 	return d.refs.Load()
 }
 
+// remove takes the device out of its export and its session. A fenced one stays in the
+// session, to say so, until the client closes it.
 func (d *device) remove() {
 	if d.exp.detach(d) {
 		d.sess.srv.log.Info("export closed", "peer", d.sess.info.Peer, "session", d.sess.info.Name, "export", d.exp.cfg.Name)
 	}
-	d.sess.devices.remove(d)
+	if !d.fenced.Load() {
+		d.sess.devices.remove(d)
+	}
 }
 
 func (s *session) device(id uint32) *device { return s.devices.get(id) }
@@ -107,6 +123,14 @@ func (s *session) Closed(lost time.Time, _ error) {
 	}
 }
 
+// closedErrno returns the result of I/O of a device that is being closed.
+func (d *device) closedErrno() syscall.Errno {
+	if d.fenced.Load() {
+		return errFenced
+	}
+	return syscall.ENODEV
+}
+
 // ioReq is an I/O at the storage. There is one for each chunk of the session.
 type ioReq struct {
 	r    *rtrs.Request
@@ -133,6 +157,10 @@ func (s *session) io(r *rtrs.Request, m *ioMsg) {
 		r.CompleteMore(syscall.ENODEV)
 		return
 	}
+	if d.isFenced() {
+		r.CompleteMore(errFenced)
+		return
+	}
 	if d.exp.removed.Load() {
 		r.CompleteMore(d.exp.removedErrno())
 		return
@@ -149,7 +177,7 @@ func (s *session) io(r *rtrs.Request, m *ioMsg) {
 		return
 	}
 	if !d.acquire() {
-		r.CompleteMore(syscall.ENODEV)
+		r.CompleteMore(d.closedErrno())
 		return
 	}
 	q, _ := r.User.(*ioReq)

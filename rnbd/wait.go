@@ -25,7 +25,7 @@ func (d *Disk) waitLocked() {
 	d.ended = ended
 	d.share.Suspend()
 	d.waiting.Store(true)
-	d.failed.Store(false)
+	d.failed.Store(0)
 	d.c.background(func() { d.retryOpen(ended) })
 }
 

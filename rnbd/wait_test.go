@@ -137,6 +137,7 @@ func newWaiting(t *testing.T) *waiting {
 	p.nbd = serveDisk(t, p.disk)
 	allow := p.srv.rt.Sessions()[0].Peer
 	p.lose(t)
+	eventually(t, "its session ends", func() bool { return len(p.srv.Exports()[0].Openers) == 0 })
 	if err := p.srv.RemoveExport("r"); err != nil {
 		t.Fatal(err)
 	}

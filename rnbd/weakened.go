@@ -57,10 +57,12 @@ func (e *export) hasOneWriterLocked() bool {
 
 // Another disk under the export's name has another place: if the disk's identity is not
 // checked, the place must not reveal it either.
-func (d *device) hasLost(was Place) bool {
-	return !d.readOnly && !d.exp.sharedWriters() && was.Attachment != d.attachment &&
+func (d *device) hasLost(was *Place) bool {
+	return !d.readOnly && indexOf(was.Writers, d.attachment) < 0 &&
 		checks.On(checks.WritersPlace) && checks.On(checks.DiskIdentity)
 }
+
+func (d *device) isFenced() bool { return d.fenced.Load() && checks.On(checks.Fence) }
 
 func (d *Disk) mayWaitLocked(err error) bool {
 	return d.opened && isTemporary(err) && checks.On(checks.ReadyFirst)

@@ -152,6 +152,11 @@ func CheckName(name string) error {
 // is being opened again: the client reopens the disk and resends it.
 const errReplaced = syscall.EAGAIN
 
+// errFenced is the result of I/O under a token that is void: it was not carried out, nor
+// is any other until the client opens the disk anew. No other I/O of a disk that may be
+// written to has it.
+const errFenced = syscall.EPERM
+
 // Bits of openRsp.CachePolicy and openRsp.Flags.
 const (
 	cacheFUA       = 1 << 0
@@ -170,6 +175,7 @@ const (
 	openOtherDisk // its UUID is not the requested one
 	openDamaged   // its storage has lost acknowledged writes; detail: how
 	openTaken     // another was let in since the claimed attachment was its writer; detail: who
+	openFenced    // the claimed attachment was fenced; detail: when. The rest is as if it were open
 	openResults
 )
 
@@ -246,7 +252,7 @@ func (m *openRsp) Parse(b []byte) error {
 	switch {
 	case m.Result >= openResults:
 		return wireErr("an answer to OPEN with result %d", m.Result)
-	case m.Result != openDone:
+	case m.Result != openDone && m.Result != openFenced:
 		return nil
 	case m.Identity.Disk.IsZero() || m.Identity.Life.IsZero():
 		return wireErr("a device without a UUID or without an identity of its life")

@@ -3,6 +3,7 @@ package main
 import (
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/ironwarp/ironwarp/daemon"
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -29,6 +30,11 @@ func (w *ironwarp) exportCommand() *cli.Command {
 			{Name: "rm", Usage: "stop offering it", ArgsUsage: "NAME", Action: w.exportRemove, BashComplete: w.completeExports,
 				Flags: remote(configFlag(), &cli.BoolFlag{Name: "force", Usage: "also when peers have it attached: their I/O fails"})},
 			{Name: "repair", Usage: "offer it again, once its storage has lost acknowledged writes and was repaired", ArgsUsage: "NAME", Action: w.exportRepair, BashComplete: w.completeExports, Flags: remote()},
+			{Name: "fence", Usage: "make sure that a peer writes to it no more, until it attaches it anew", ArgsUsage: "NAME PEER", Action: w.exportFence, BashComplete: w.completeExports,
+				Description: "What the peer has begun ends first; all that comes later fails there with EPERM, also after restarts of either host.\n" +
+					"PEER is a name, or an identity that a writer had. With status 0 nothing of the peer reaches the storage any more;\n" +
+					"with 8 it is fenced, and I/O that it had begun has not ended in time.",
+				Flags: remote(&cli.DurationFlag{Name: "timeout", Value: time.Minute, Usage: "give up waiting for the peer's I/O after this `TIME`"})},
 			{Name: "ls", Usage: "list the exports", Flags: remote(), Action: w.exportList},
 		},
 	}
@@ -181,6 +187,26 @@ func (w *ironwarp) exportRepair(c *cli.Context) error {
 	})
 }
 
+func (w *ironwarp) exportFence(c *cli.Context) error {
+	a, err := args(c, "NAME", "PEER")
+	if err != nil {
+		return err
+	}
+	f, err := w.client(c).FenceExport(c.Context, a[0], api.FenceRequest{Peer: a[1], TimeoutSeconds: c.Duration("timeout").Seconds()})
+	if err != nil {
+		return err
+	}
+	return w.print(c, f, func() {
+		if len(f.Tokens) == 0 {
+			w.printf("%s writes to export %s no more: it had nothing to fence (generation %d)\n", f.Peer, f.Export, f.Generation)
+			return
+		}
+		w.printf("%s is fenced from export %s in generation %d; attachments that are void: %d; I/Os under way that have ended: %d\n",
+			f.Peer, f.Export, f.Generation, len(f.Tokens), f.Drained)
+		w.printf("it may attach it anew; `ironwarp export set --disallow %s %s` prevents that\n", f.Peer, f.Export)
+	})
+}
+
 func (w *ironwarp) exportList(c *cli.Context) error {
 	if _, err := args(c); err != nil {
 		return err
@@ -202,10 +228,10 @@ func (w *ironwarp) exportList(c *cli.Context) error {
 }
 
 func (w *ironwarp) exportTable(exports []api.Export) {
-	t := w.sheet("export", ">size", "mode", "state", "allowed", "?>open", "?>read", "?>written", ">errors", "?path")
+	t := w.sheet("export", ">size", "mode", "state", "allowed", "?>open", "?>generation", "?>read", "?>written", ">errors", "?path")
 	for _, e := range exports {
 		t.row(e.Name, bytesText(float64(e.Size)), modeText(e.ReadOnly), w.stateText(e.State), orDash(strings.Join(e.Allow, " ")),
-			e.Opens, rateText(e.IO.ReadBytesSec), rateText(e.IO.WriteBytesSec), e.IO.Errors, e.Path)
+			e.Opens, e.Generation, rateText(e.IO.ReadBytesSec), rateText(e.IO.WriteBytesSec), e.IO.Errors, e.Path)
 	}
 	t.print()
 }

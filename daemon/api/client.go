@@ -232,6 +232,13 @@ func (c *Client) RepairExport(ctx context.Context, name string) (v Export, err e
 	return v, c.call(ctx, http.MethodPost, "/v1/exports/"+url.PathEscape(name)+"/repair", nil, &v)
 }
 
+// FenceExport makes what lets a peer write to an export void, and waits until nothing of the
+// peer reaches its storage any more. It fails as each call does, with CodeNotFound for an
+// unknown name, and with CodeTimeout if the peer is fenced and I/O of it has not ended.
+func (c *Client) FenceExport(ctx context.Context, name string, q FenceRequest) (v Fenced, err error) {
+	return v, c.call(ctx, http.MethodPost, "/v1/exports/"+url.PathEscape(name)+"/fence", q, &v)
+}
+
 // SetExport changes what an export's declaration says, and applies it. It fails as each
 // call does, with CodeNotFound for an unknown name.
 func (c *Client) SetExport(ctx context.Context, name string, change ExportChange) (v Export, err error) {

@@ -128,7 +128,32 @@ type Export struct {
 	UUID    string `json:"uuid,omitempty"`      // of the disk, while it is open
 	Size    int64  `json:"size_bytes,omitzero"` // absent: its storage is not open
 	Opens   int    `json:"opens"`               // sessions that have it open
-	IO      IO     `json:"io"`
+	// Generation counts how often writers were fenced. It stays with the disk.
+	Generation uint64 `json:"generation"`
+	IO         IO     `json:"io"`
+}
+
+// FenceRequest asks that a peer be fenced from an export.
+type FenceRequest struct {
+	Peer string `json:"peer"` // by its name, or the identity that it has or had
+	// TimeoutSeconds is how long its I/O may take to end; 0 is a minute.
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
+}
+
+// Fenced is what a fence has done.
+type Fenced struct {
+	Export     string  `json:"export"`
+	Peer       string  `json:"peer"`
+	Generation uint64  `json:"generation"`  // of the disk, from now on
+	Tokens     []Token `json:"tokens"`      // that are void; none: the peer had none
+	Drained    int     `json:"drained_ios"` // that were under way, and have ended
+}
+
+// Token is what lets a peer's attachment write to an export.
+type Token struct {
+	Attachment string `json:"attachment"` // its UUID
+	Identity   string `json:"identity"`   // of the peer
+	Name       string `json:"name,omitempty"`
 }
 
 // Offer is an export that a peer offers to this host.

@@ -106,6 +106,7 @@ var refusedDisks = []struct {
 	{rnbd.ErrOtherDisk, api.CodeInvalid, "if it is meant: `ironwarp detach --force %[1]s`, then `ironwarp attach %[1]s`"},
 	{rnbd.ErrDamaged, api.CodeUnavailable, "its administrator sees why with `ironwarp status` there"},
 	{rnbd.ErrPlaceTaken, api.CodeInUse, "unmount what is on it, `ironwarp detach --force %[1]s`, `ironwarp attach %[1]s`, and check the file system before it is mounted"},
+	{rnbd.ErrFenced, api.CodeForbidden, "unmount what is on it, `ironwarp detach --force %[1]s`; if this host may write to it again, `ironwarp attach %[1]s`, and check the file system before it is mounted"},
 	{rnbd.ErrWritesLost, api.CodeUnavailable, "unmount what is on it, `ironwarp detach --force %[1]s`, `ironwarp attach %[1]s`, and check the file system before it is mounted"},
 }
 

@@ -41,6 +41,7 @@ func newHost(t *testing.T, log *slog.Logger) *host {
 			}
 			return ids
 		},
+		NameOf:     func(id transport.Identity) string { return string(id) },
 		Trust:      func(config.Export) verbs.TrustModel { return config.Trust("").Model() },
 		Offered:    func() {},
 		EndStreams: func(id transport.Identity, _ error) { h.ended = append(h.ended, id) },

@@ -34,6 +34,8 @@ type Config struct {
 	// sessions that open it may be trusted, by the present configuration.
 	Identities func(allow []string) []transport.Identity
 	Trust      func(config.Export) verbs.TrustModel
+	// NameOf is the name of the peer that has an identity, "" if none has.
+	NameOf func(transport.Identity) string
 	// EndStreams ends the streams of a peer that an export does not allow any more.
 	EndStreams func(id transport.Identity, why error)
 	// Closing is how long storage may take to be closed before it is known to hang; 0 is 2 s.
@@ -88,7 +90,7 @@ type opening struct {
 func New(cfg Config) *Exporter {
 	cfg.Closing = cmp.Or(cfg.Closing, storageTime)
 	r := &Exporter{cfg: cfg, log: cfg.Log, exports: map[string]*export{}, closing: map[chan struct{}]struct{}{}}
-	r.server = rnbd.NewServer(rnbd.ServerConfig{Logger: r.log, Places: r.loadPlaces(), KeepPlaces: r.savePlaces})
+	r.server = rnbd.NewServer(rnbd.ServerConfig{Logger: r.log, Places: r.loadPlaces(), KeepPlaces: r.savePlaces, NameOf: cfg.NameOf})
 	return r
 }
 

@@ -12,13 +12,13 @@ import (
 	"github.com/ironwarp/ironwarp/rnbd"
 )
 
-// places is which peer's attachment writes to which exported disk.
+// places is who may write to which exported disk.
 type places struct {
 	Version int          `json:"version"`
-	Writers []rnbd.Place `json:"writers"`
+	Disks   []rnbd.Place `json:"disks"`
 }
 
-const placesVersion = 1
+const placesVersion = 2
 
 func placesFile(dir string) string { return filepath.Join(dir, "writers.json") }
 
@@ -41,7 +41,7 @@ func (r *Exporter) loadPlaces() []rnbd.Place {
 		r.log.Warn("who was writing to the exports is not known: their places are not kept, and peers have to attach anew what they have attached for writing", "file", placesFile(r.cfg.StateDir), "error", err)
 		return nil
 	}
-	return p.Writers
+	return p.Disks
 }
 
 // savePlaces records who writes to the exports.
