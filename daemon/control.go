@@ -120,6 +120,9 @@ func (d *Daemon) routes() http.Handler {
 	post(mux, "POST /v1/exports/{name}/fence", func(r *http.Request, q api.FenceRequest) (api.Fenced, error) {
 		return d.exports.Fence(r.Context(), r.PathValue("name"), q)
 	})
+	post(mux, "POST /v1/exports/{name}/resize", func(r *http.Request, q api.ResizeRequest) (api.Export, error) {
+		return d.resizeExport(r.PathValue("name"), q)
+	})
 	post(mux, "PATCH /v1/exports/{name}", func(r *http.Request, c api.ExportChange) (api.Export, error) {
 		return d.declareExport(r.Context(), func(main string) (exportPlan, error) { return planChange(main, r.PathValue("name"), c) })
 	})

@@ -83,6 +83,17 @@ func (d *Daemon) repairExport(name string) (api.Export, error) {
 	return d.exportNamed(name)
 }
 
+// resizeExport gives an export another size.
+func (d *Daemon) resizeExport(name string, q api.ResizeRequest) (api.Export, error) {
+	d.changing.Lock()
+	err := d.exports.Resize(name, q)
+	d.changing.Unlock()
+	if err != nil {
+		return api.Export{}, err
+	}
+	return d.exportNamed(name)
+}
+
 // removeExport removes an export's declaration and stops offering it. While peers have
 // it open it takes force.
 func (d *Daemon) removeExport(ctx context.Context, name string, force bool) (err error) {

@@ -118,23 +118,56 @@ func TestExportThatIsOpenedAgainFailsNoIO(t *testing.T) {
 	}
 }
 
-func TestGrownFileIsOfferedOnceNobodyHasIt(t *testing.T) {
+// An attached disk grows with its file, whoever made that longer, and keeps its size over
+// restarts.
+func TestAttachedDiskGrowsWithItsFile(t *testing.T) {
 	alpha, beta, image := pair(t, 1<<20)
-	alpha.attach("disk")
-	if err := os.Truncate(image, 2<<20); err != nil {
+	c := alpha.attach("disk")
+	grows := func(to uint64) {
+		t.Helper()
+		eventually(t, "the attached disk has grown", func() bool { return alpha.status().Attachments[0].Size == to })
+		ok(t, c, cmdWrite, to-512, 512, bytes.Repeat([]byte{7}, 512))
+		ok(t, c, cmdFlush, 0, 0, nil)
+		if b, err := os.ReadFile(image); err != nil || len(b) != int(to) || b[to-1] != 7 {
+			t.Errorf("the file has %d bytes: %v", len(b), err)
+		}
+	}
+	if e, err := beta.api.ResizeExport(t.Context(), "disk", api.ResizeRequest{Size: 2 << 20}); err != nil || e.Size != 2<<20 || e.Problem != nil {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	grows(2 << 20)
+	if err := os.Truncate(image, 3<<20); err != nil {
 		t.Fatal(err)
 	}
-	ex := beta.status().Exports[0]
-	if ex.Problem == nil {
-		t.Fatal("status does not say that the file has grown")
+	grows(3 << 20)
+	beta.stop()
+	beta.start()
+	ok(t, c, cmdRead, 3<<20-512, 512, nil)
+	if at := alpha.status().Attachments[0]; at.Size != 3<<20 {
+		t.Errorf("%+v", at)
 	}
-	says(t, ex.Problem, api.CodeUnavailable, "has grown from 1048576 to 2097152 bytes", "detach it and attach it again")
+	resize := func(size int64, shrink bool) error {
+		_, err := beta.api.ResizeExport(t.Context(), "disk", api.ResizeRequest{Size: size, Shrink: shrink})
+		return err
+	}
+	says(t, resize(1<<20, false), api.CodeInvalid, "would be lost", "--shrink")
+	says(t, resize(1<<20, true), api.CodeInUse, "while peers have it attached")
+	says(t, resize(3<<20+1, false), api.CodeInvalid, "multiple of 512")
+	says(t, resize(0, true), api.CodeInvalid, "multiple of 512")
+	says(t, resize(1<<62, false), api.CodeInvalid)
 	if err := alpha.api.Detach(t.Context(), "beta", "disk", true); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the new size is offered", func() bool { return beta.status().Exports[0].Size == 2<<20 })
-	if at := alpha.attach("disk"); at.Size != 2<<20 {
-		t.Errorf("size %d", at.Size)
+	eventually(t, "nobody has it", func() bool { return beta.status().Exports[0].Opens == 0 })
+	if err := resize(1<<20, true); err != nil {
+		t.Fatal(err)
+	}
+	c = alpha.attach("disk")
+	if at := alpha.status().Attachments[0]; at.Size != 1<<20 {
+		t.Errorf("%+v", at)
+	}
+	if e, _ := do(t, c, cmdWrite, 1<<20, 512, make([]byte, 512)); e != nbdENOSPC {
+		t.Errorf("a write behind the end: error %d", e)
 	}
 }
 

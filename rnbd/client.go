@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/ironwarp/ironwarp/block"
@@ -25,6 +26,8 @@ type ClientConfig struct {
 type Client struct {
 	rt  *rtrs.Client
 	log *slog.Logger
+
+	silent atomic.Bool // the server does not say which disks have grown
 
 	ctx    context.Context // ends with the client
 	cancel context.CancelFunc
@@ -55,6 +58,7 @@ func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	}
 	c.rt = rt
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.wg.Go(c.watchSizes)
 	return c, nil
 }
 
@@ -72,6 +76,7 @@ func (c *Client) onConnect(ctx context.Context, rt *rtrs.Client) error {
 	if err := rsp.Parse(answer, msgSessInfoRsp); err != nil {
 		return err
 	}
+	c.silent.Store(false)
 	c.mu.Lock()
 	disks := slices.Clone(c.disks)
 	c.mu.Unlock()

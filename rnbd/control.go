@@ -44,6 +44,11 @@ func (s *session) control(r *rtrs.Request) (errno syscall.Errno, opened *device)
 			s.leavePlace(m.N)
 			err = s.close(m.N)
 		}
+	case msgGrown:
+		var m numMsg
+		if err = m.Parse(r.Header, msgGrown); err == nil {
+			answer = s.grown(m.N, out, len(r.Data))
+		}
 	case msgList:
 		var m numMsg
 		if err = m.Parse(r.Header, msgList); err == nil {
@@ -130,7 +135,7 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 // describe describes an export as a device of it has it.
 func (s *session) describe(exp *export, d *device, identity block.Identity) openRsp {
 	g := exp.cfg.Storage.Geometry()
-	rsp := openRsp{Device: d.id, Identity: identity, Sectors: exp.sectors, MaxIO: uint32(s.info.MaxIO / SectorSize),
+	rsp := openRsp{Device: d.id, Identity: identity, Sectors: d.sectors, MaxIO: uint32(s.info.MaxIO / SectorSize),
 		Physical: uint16(max(SectorSize, min(g.PreferredBlock, 1<<15))), Logical: SectorSize,
 		Rotational: g.Rotational, CachePolicy: cacheFUA | cacheWriteback}
 	if d.readOnly {

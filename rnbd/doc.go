@@ -34,6 +34,10 @@
 //	6 LIST (*)   4 u32 index of the first export wanted
 //	7 its answer 4 u32 number of entries | 8 u32 index of the next, 0 at the end |
 //	             entries {u64 sectors, u8 flags, u8 length, name}
+//	8 GROWN (*)  4 u32 index of the first entry wanted
+//	9 its answer 4 u32 number of entries | 8 u32 index of the next, 0 at the end |
+//	             entries {u32 device, u32 0, u64 sectors}, of devices that have grown
+//	             since they were opened
 //
 // Sectors have 512 bytes, limits are in sectors, block sizes in bytes.
 // Operations are 0 read, 1 write, 2 flush, 3 discard, 5 write zeroes; flags
@@ -52,6 +56,9 @@
 // writing, 3 it is not the disk that was asked for, 4 its storage has lost acknowledged
 // writes, 5 it has had another writer since, 6 the attachment was fenced; the latter
 // describes the device as if it were open. 0 is success.
+//
+// An export may grow while it is open. Clients ask for that every five seconds; a server of
+// before answers GROWN with EOPNOTSUPP, and its clients learn the size when they open again.
 //
 // # Which disk, and which life of it
 //

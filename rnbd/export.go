@@ -60,7 +60,7 @@ type Opener struct {
 type export struct {
 	cfg      Export
 	disk     block.ID
-	sectors  uint64
+	sectors  atomic.Uint64
 	queue    block.Queue
 	removed  atomic.Bool
 	replaced bool // set before removed
@@ -79,7 +79,8 @@ type export struct {
 func newExport(cfg Export) *export {
 	g := cfg.Storage.Geometry()
 	cfg.Allow, cfg.ReadOnly = slices.Clone(cfg.Allow), cfg.ReadOnly || g.ReadOnly
-	e := &export{cfg: cfg, disk: cfg.Storage.Identity().Disk, sectors: g.Size / SectorSize}
+	e := &export{cfg: cfg, disk: cfg.Storage.Identity().Disk}
+	e.sectors.Store(g.Size / SectorSize)
 	e.queue = cfg.Storage.NewQueue(e.flush)
 	return e
 }
@@ -267,7 +268,7 @@ func (e *export) detach(d *device) bool {
 }
 
 func (e *export) describe() ExportInfo {
-	i := ExportInfo{Name: e.cfg.Name, Size: e.sectors * SectorSize, BlockSize: int(e.cfg.Storage.Geometry().PreferredBlock), ReadOnly: e.cfg.ReadOnly,
+	i := ExportInfo{Name: e.cfg.Name, Size: e.sectors.Load() * SectorSize, BlockSize: int(e.cfg.Storage.Geometry().PreferredBlock), ReadOnly: e.cfg.ReadOnly,
 		Allow: slices.Clone(e.cfg.Allow), AllowAll: e.cfg.AllowAll, Trust: e.cfg.Trust,
 		Identity: e.cfg.Storage.Identity(), Fault: e.cfg.Storage.Fault(), Stats: e.counters.snapshot()}
 	e.mu.Lock()

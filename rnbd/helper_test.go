@@ -204,8 +204,18 @@ func (r *ram) Geometry() block.Geometry {
 	if f := r.onOpen.Load(); f != nil {
 		(*f)()
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return block.Geometry{Size: uint64(r.size), PreferredBlock: 4096, ReadOnly: r.readOnly, Rotational: true, CanTrim: true}
 }
+
+// grow makes the disk n bytes long.
+func (r *ram) grow(n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.data, r.flushed, r.size = append(r.data, make([]byte, n-r.size)...), append(r.flushed, make([]byte, n-r.size)...), n
+}
+
 func (r *ram) Fault() string { return r.fault }
 func (r *ram) Identity() block.Identity {
 	r.mu.Lock()

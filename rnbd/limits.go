@@ -10,6 +10,9 @@ const (
 	// zero in a field of 255.
 	MaxName = 254
 
+	// maxSectors is the largest disk: its size in bytes fits an int64.
+	maxSectors = 1<<63/SectorSize - 1
+
 	// maxDevices bounds the devices open in one session, each a few hundred bytes. A
 	// power of two, because ids are taken modulo it.
 	maxDevices = 1024
@@ -48,6 +51,10 @@ const (
 	// anew. maxFenced is how many that were fenced are known by that.
 	maxWriters = 256
 	maxFenced  = 256
+
+	// sizeInterval is how often a client asks which of its disks have grown: as often as it
+	// sends heartbeats.
+	sizeInterval = 5 * time.Second
 
 	// controlTimeout bounds CLOSE.
 	controlTimeout = 5 * time.Second

@@ -289,7 +289,7 @@ func (s *Server) offered(peer transport.Identity) []Listed {
 	var list []Listed
 	for _, e := range s.exports {
 		if e.mayOpen(peer) {
-			list = append(list, Listed{Name: e.cfg.Name, Size: e.sectors * SectorSize, ReadOnly: e.cfg.ReadOnly})
+			list = append(list, Listed{Name: e.cfg.Name, Size: e.sectors.Load() * SectorSize, ReadOnly: e.cfg.ReadOnly})
 		}
 	}
 	slices.SortFunc(list, func(a, b Listed) int { return cmp.Compare(a.Name, b.Name) })

@@ -30,6 +30,7 @@ type device struct {
 	attachment block.ID
 	readOnly   bool
 	since      time.Time
+	sectors    uint64 // the export's when it was opened
 	overtakes  *Place // the disk's before it took its place there; nil if it already had it
 
 	flushQueued atomic.Bool   // it is in export.toFlush
@@ -41,7 +42,7 @@ type device struct {
 }
 
 func newDevice(exp *export, s *session, attachment block.ID, readOnly bool) *device {
-	d := &device{exp: exp, sess: s, attachment: attachment, readOnly: readOnly, since: time.Now(), drained: make(chan struct{})}
+	d := &device{exp: exp, sess: s, attachment: attachment, readOnly: readOnly, since: time.Now(), sectors: exp.sectors.Load(), drained: make(chan struct{})}
 	d.drain = sync.OnceFunc(func() { close(d.drained) })
 	d.refs.Store(1)
 	d.closed.Store(true) // until admitted
@@ -204,7 +205,8 @@ func (d *device) check(r *rtrs.Request, m *ioMsg, op block.Op) syscall.Errno {
 		return syscall.EINVAL
 	case d.readOnly && op.Writes():
 		return syscall.EPERM
-	case m.Sector > d.exp.sectors || sectors > d.exp.sectors-m.Sector:
+	}
+	if size := d.exp.sectors.Load(); m.Sector > size || sectors > size-m.Sector {
 		return syscall.EINVAL
 	}
 	return 0

@@ -27,6 +27,8 @@ const (
 	msgClose       = 5
 	msgList        = 6
 	msgListRsp     = 7
+	msgGrown       = 8
+	msgGrownRsp    = 9
 )
 
 // Lengths in bytes of the messages.
@@ -38,6 +40,7 @@ const (
 	closeLen    = 8
 	listLen     = 8
 	listRspHdr  = 12
+	grownLen    = 16 // of an entry
 	nameField   = 255
 	detailField = openRspLen - 90
 )
@@ -256,7 +259,7 @@ func (m *openRsp) Parse(b []byte) error {
 		return nil
 	case m.Identity.Disk.IsZero() || m.Identity.Life.IsZero():
 		return wireErr("a device without a UUID or without an identity of its life")
-	case m.Sectors > 1<<63/SectorSize-1:
+	case m.Sectors > maxSectors:
 		return wireErr("a device of %d sectors", m.Sectors)
 	case m.Logical != SectorSize:
 		return wireErr("a device with logical blocks of %d bytes, %d are possible", m.Logical, SectorSize)
@@ -342,7 +345,7 @@ func (m *ioMsg) Parse(b []byte) bool {
 	return true
 }
 
-// numMsg is CLOSE (a device) or LIST (an index).
+// numMsg is CLOSE (a device), LIST or GROWN (an index).
 type numMsg struct{ N uint32 }
 
 func (m *numMsg) Append(b []byte, typ uint16) []byte { return le.AppendUint32(appendHdr(b, typ), m.N) }
@@ -410,6 +413,52 @@ func (m *listRsp) Parse(b []byte) error {
 		}
 		m.Entries = append(m.Entries, e)
 		b = b[10+len(e.Name):]
+	}
+	return nil
+}
+
+// grownDevice is a device that has grown since it was opened.
+type grownDevice struct {
+	Device  uint32
+	Sectors uint64
+}
+
+// grownRsp is a part of the list of grown devices.
+type grownRsp struct {
+	Devices []grownDevice
+	Next    uint32 // index of the first entry of the next part; 0: none
+}
+
+// Append appends the message with as many entries as fit size bytes, and returns how many
+// fit. The caller sets Next afterwards.
+func (m *grownRsp) Append(b []byte, size int) ([]byte, int) {
+	n := min(len(m.Devices), max(0, size-listRspHdr)/grownLen)
+	b = le.AppendUint32(appendHdr(b, msgGrownRsp), uint32(n))
+	b = le.AppendUint32(b, 0)
+	for _, g := range m.Devices[:n] {
+		b = le.AppendUint32(b, g.Device)
+		b = le.AppendUint32(b, 0)
+		b = le.AppendUint64(b, g.Sectors)
+	}
+	return b, n
+}
+
+func (m *grownRsp) Parse(b []byte) error {
+	if err := checkMsg(b, msgGrownRsp, listRspHdr); err != nil {
+		return err
+	}
+	n := le.Uint32(b[4:])
+	m.Next = le.Uint32(b[8:])
+	m.Devices = m.Devices[:0]
+	if b = b[listRspHdr:]; int64(n) > int64(len(b)/grownLen) {
+		return wireErr("a list of %d grown devices that is cut off", n)
+	}
+	for ; n > 0; n, b = n-1, b[grownLen:] {
+		g := grownDevice{Device: le.Uint32(b), Sectors: le.Uint64(b[8:])}
+		if g.Sectors > maxSectors {
+			return wireErr("a device that has grown to %d sectors", g.Sectors)
+		}
+		m.Devices = append(m.Devices, g)
 	}
 	return nil
 }

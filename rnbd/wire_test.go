@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -177,6 +178,22 @@ func FuzzList(f *testing.F) {
 		out, n := m.Append(nil, 1<<20)
 		if n != len(m.Entries) || back.Parse(out) != nil || len(back.Entries) != n {
 			t.Fatalf("%d of %d entries", n, len(m.Entries))
+		}
+	})
+}
+
+func FuzzGrown(f *testing.F) {
+	b, _ := (&grownRsp{Devices: []grownDevice{{1, 8}, {7, 1 << 40}}}).Append(nil, 100)
+	f.Add(b)
+	f.Add(b[:len(b)-1])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m, back grownRsp
+		if m.Parse(b) != nil {
+			return
+		}
+		out, n := m.Append(nil, 1<<20)
+		if n != len(m.Devices) || back.Parse(out) != nil || !slices.Equal(back.Devices, m.Devices) {
+			t.Fatalf("%d of %d entries", n, len(m.Devices))
 		}
 	})
 }

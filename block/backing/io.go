@@ -225,7 +225,7 @@ func (s *Store) syncDone(fd uintptr) {
 	}
 }
 
-func (s *Store) inRange(off, n int64) bool { return off >= 0 && n >= 0 && off <= s.size-n }
+func (s *Store) inRange(off, n int64) bool { return off >= 0 && n >= 0 && off <= s.Size()-n }
 
 func (s *Store) writable(off, n int64) syscall.Errno {
 	switch {

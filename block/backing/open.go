@@ -201,9 +201,10 @@ func newStore(path string, fd int, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: it was exchanged while it was being opened", ErrNotStorage)
 	}
 	s := &Store{
-		path: path, fd: uintptr(fd), below: -1, opened: st, size: st.Size, readOnly: opt.ReadOnly,
+		path: path, fd: uintptr(fd), below: -1, opened: st, readOnly: opt.ReadOnly,
 		device: st.Mode&unix.S_IFMT == unix.S_IFBLK, logical: 1, physical: 4096,
 	}
+	s.size.Store(st.Size)
 	how := unix.LOCK_EX
 	if opt.ReadOnly {
 		how = unix.LOCK_SH
@@ -227,12 +228,12 @@ func newStore(path string, fd int, opt Options) (*Store, error) {
 	} else if !opt.ReadOnly {
 		// Punching where the file has no data changes nothing and shows whether
 		// the file system can.
-		s.discard = unix.Fallocate(int(s.fd), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, s.size, 4096) == nil
+		s.discard = unix.Fallocate(int(s.fd), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, st.Size, 4096) == nil
 	}
-	if s.size <= 0 {
+	if s.Size() <= 0 {
 		return nil, ErrEmpty
 	}
-	if s.size%sector != 0 {
+	if s.Size()%sector != 0 {
 		return nil, ErrPartSector
 	}
 	if !opt.ReadOnly {
@@ -243,11 +244,11 @@ func newStore(path string, fd int, opt Options) (*Store, error) {
 
 // probeDevice reads a block device's properties.
 func (s *Store) probeDevice(rdev uint64) error {
-	var bytes uint64
-	if errno := s.ioctl(unix.BLKGETSIZE64, unsafe.Pointer(&bytes)); errno != 0 {
-		return fmt.Errorf("ask for the device's size: %w", errno)
+	bytes, err := s.sizeNow()
+	if err != nil {
+		return err
 	}
-	s.size = int64(bytes)
+	s.size.Store(bytes)
 	var n int32
 	s.logical = 512
 	if s.ioctl(unix.BLKSSZGET, unsafe.Pointer(&n)) == 0 && n > 0 {

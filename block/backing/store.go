@@ -12,7 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/block"
 )
 
-// Store is an open disk, a block.Storage. Its size is fixed when it is opened. All methods are
+// Store is an open disk, a block.Storage. Its size changes only by Resize and Grow. All methods are
 // safe for concurrent use; after Close they return EBADF.
 type Store struct {
 	path string
@@ -22,7 +22,7 @@ type Store struct {
 	// under way gets it.
 	syncs    chan uintptr
 	below    int // the file below a loop device, locked; -1: none
-	size     int64
+	size     atomic.Int64
 	logical  int // alignment in bytes of a device's discards
 	physical int
 	readOnly bool
@@ -62,14 +62,14 @@ func (s *Store) ioctl(req uint, arg unsafe.Pointer) syscall.Errno {
 // Path returns the path that was opened.
 func (s *Store) Path() string { return s.path }
 
-// Size returns the disk's size in bytes when it was opened.
-func (s *Store) Size() int64 { return s.size }
+// Size returns the disk's size in bytes.
+func (s *Store) Size() int64 { return s.size.Load() }
 
 // Geometry implements block.Storage. I/O of any alignment and length works. Where the
 // storage cannot trim, Discard has no effect.
 func (s *Store) Geometry() block.Geometry {
 	return block.Geometry{
-		Size: uint64(s.size), PreferredBlock: uint32(max(s.physical, 512)), ReadOnly: s.readOnly, Rotational: s.spinning,
+		Size: uint64(s.Size()), PreferredBlock: uint32(max(s.physical, 512)), ReadOnly: s.readOnly, Rotational: s.spinning,
 		CanFlush: true, CanFUA: true, CanTrim: s.discard, CanWriteZeroes: true, MultiConn: true,
 	}
 }

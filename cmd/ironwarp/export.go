@@ -30,6 +30,9 @@ func (w *ironwarp) exportCommand() *cli.Command {
 			{Name: "rm", Usage: "stop offering it", ArgsUsage: "NAME", Action: w.exportRemove, BashComplete: w.completeExports,
 				Flags: remote(configFlag(), &cli.BoolFlag{Name: "force", Usage: "also when peers have it attached: their I/O fails"})},
 			{Name: "repair", Usage: "offer it again, once its storage has lost acknowledged writes and was repaired", ArgsUsage: "NAME", Action: w.exportRepair, BashComplete: w.completeExports, Flags: remote()},
+			{Name: "resize", Usage: "give its file another size, which peers that have it attached see", ArgsUsage: "NAME SIZE", Action: w.exportResize, BashComplete: w.completeExports,
+				Description: "SIZE is a number of bytes, or one with KiB, MiB or GiB. A block device is resized by its own tools; its export follows.",
+				Flags:       remote(&cli.BoolFlag{Name: "shrink", Usage: "also to less than it has: what is behind that is lost. No peer may have it attached"})},
 			{Name: "fence", Usage: "make sure that a peer writes to it no more, until it attaches it anew", ArgsUsage: "NAME PEER", Action: w.exportFence, BashComplete: w.completeExports,
 				Description: "What the peer has begun ends first; all that comes later fails there with EPERM, also after restarts of either host.\n" +
 					"PEER is a name, or an identity that a writer had. With status 0 nothing of the peer reaches the storage any more;\n" +
@@ -183,6 +186,25 @@ func (w *ironwarp) exportRepair(c *cli.Context) error {
 	}
 	return w.print(c, e, func() {
 		w.printf("export %s is offered again; peers that had it attached attach it anew and check the file system on it\n", e.Name)
+		w.problem(e.Problem)
+	})
+}
+
+func (w *ironwarp) exportResize(c *cli.Context) error {
+	a, err := args(c, "NAME", "SIZE")
+	if err != nil {
+		return err
+	}
+	size, err := config.ParseSize(a[1])
+	if err != nil {
+		return &usageError{msg: err.Error()}
+	}
+	e, err := w.client(c).ResizeExport(c.Context, a[0], api.ResizeRequest{Size: size, Shrink: c.Bool("shrink")})
+	if err != nil {
+		return err
+	}
+	return w.print(c, e, func() {
+		w.printf("export %s has %s (%d bytes)\n", e.Name, bytesText(float64(e.Size)), e.Size)
 		w.problem(e.Problem)
 	})
 }

@@ -239,6 +239,12 @@ func (c *Client) FenceExport(ctx context.Context, name string, q FenceRequest) (
 	return v, c.call(ctx, http.MethodPost, "/v1/exports/"+url.PathEscape(name)+"/fence", q, &v)
 }
 
+// ResizeExport gives an export's file another size, or takes over its device's. It fails as
+// each call does, with CodeNotFound for an unknown name.
+func (c *Client) ResizeExport(ctx context.Context, name string, q ResizeRequest) (v Export, err error) {
+	return v, c.call(ctx, http.MethodPost, "/v1/exports/"+url.PathEscape(name)+"/resize", q, &v)
+}
+
 // SetExport changes what an export's declaration says, and applies it. It fails as each
 // call does, with CodeNotFound for an unknown name.
 func (c *Client) SetExport(ctx context.Context, name string, change ExportChange) (v Export, err error) {

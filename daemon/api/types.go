@@ -133,6 +133,12 @@ type Export struct {
 	IO         IO     `json:"io"`
 }
 
+// ResizeRequest asks for another size of an export.
+type ResizeRequest struct {
+	Size   int64 `json:"size_bytes"`
+	Shrink bool  `json:"shrink,omitempty"` // it may be smaller than now, and lose its end
+}
+
 // FenceRequest asks that a peer be fenced from an export.
 type FenceRequest struct {
 	Peer string `json:"peer"` // by its name, or the identity that it has or had

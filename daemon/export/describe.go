@@ -69,8 +69,8 @@ func (e *export) describe(c config.Export, i rnbd.ExportInfo) api.Export {
 	return v
 }
 
-// shrunk reports a file that is shorter or longer than it was when it was opened, was
-// replaced, or is gone; nil if it is none of that.
+// shrunk reports a file that is shorter than its export, was replaced, or is gone; nil if it
+// is none of that.
 func (e *export) shrunk(c config.Export, opened int64) *api.Error {
 	st, err := e.stat(c.Path)
 	switch {
@@ -79,9 +79,6 @@ func (e *export) shrunk(c config.Export, opened int64) *api.Error {
 	case err == nil && e.exchanged(c.Path):
 		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("export %s: another file stands at %s; peers still have the one before", c.Name, c.Path),
 			Fix: "run `ironwarp reload` to offer the new one: what peers have attached of the one before fails then; its data is lost when the daemon ends, if it has no other name"}
-	case err == nil && st.Mode().IsRegular() && st.Size() > opened:
-		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("export %s: %s has grown from %d to %d bytes; peers have the size that it had", c.Name, c.Path, opened, st.Size()),
-			Fix: "it is offered with its new size as soon as nobody has it attached; have peers detach it and attach it again"}
 	case errors.Is(err, os.ErrNotExist):
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("export %s: %s has been removed; peers still have what was there", c.Name, c.Path),
 			Fix: "run `ironwarp export rm " + c.Name + "` if that was meant; the data is lost when the daemon ends"}

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/block/backing"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/rnbd"
 )
 
 // exchanged reports whether the file or device at an export's path is another one than the
@@ -56,23 +58,31 @@ func (r *Exporter) reopen(e *export, n config.Export, repair bool) {
 	r.open(next)
 }
 
-// Retry opens storage again that could not be opened, and offers files that have grown with
-// their new size, if nobody has them attached.
+// Retry opens storage again that could not be opened, and offers what has grown with its new
+// size.
 func (r *Exporter) Retry() {
-	open := map[string]bool{}
-	for _, i := range r.server.Exports() {
-		open[i.Name] = len(i.Openers) > 0
-	}
 	for _, e := range r.list() {
 		r.open(e)
-		c, store := r.declared(e), e.opened()
-		if store == nil || store.IsDevice() || open[c.Name] {
-			continue
-		}
-		if st, err := e.stat(c.Path); err == nil && st.Size() > store.Size() && st.Size()%512 == 0 && !e.exchanged(c.Path) {
-			r.log.Info("an exported file has grown and is offered with its new size", "export", c.Name, "bytes", st.Size())
-			r.reopen(e, c, false)
-		}
+		r.grow(e)
+	}
+}
+
+// grow offers an export with the size that its file or device has by now, if that has grown.
+// Peers that have it attached see it grow.
+func (r *Exporter) grow(e *export) {
+	c, store := r.declared(e), e.opened()
+	if store == nil {
+		return
+	}
+	if _, err := e.stat(c.Path); err != nil || e.exchanged(c.Path) {
+		return // it hangs, or another stands there
+	}
+	grown, err := store.Grow()
+	if err == nil && grown {
+		err = r.server.Grown(c.Name)
+	}
+	if err != nil && !errors.Is(err, unix.EBADF) && !errors.Is(err, rnbd.ErrNotFound) {
+		r.log.Warn("it is not known whether an export has grown", "export", c.Name, "error", err)
 	}
 }
 

@@ -75,7 +75,8 @@ type export struct {
 	why     string // it is not offered, as peers see it
 	gone    bool   // it is not to be offered any more
 
-	looking asked[stated]
+	looking  asked[stated]
+	resizing asked[error]
 }
 
 // opening is an attempt to open an export's storage.
@@ -118,6 +119,9 @@ func (r *Exporter) Apply(next *config.Config) (changed []string) {
 			r.reopen(e, c, false)
 			changed = append(changed, fmt.Sprintf("export %s: another file stands at %s, and is offered from now on; what peers have attached of the one before fails", n.Name, n.Path))
 		}
+	}
+	for _, e := range r.list() {
+		r.grow(e)
 	}
 	for _, c := range next.Exports {
 		if r.find(c.Name) == nil {

@@ -150,6 +150,7 @@ func (e *export) stat(path string) (fs.FileInfo, error) {
 func (r *Exporter) close(e *export, remove func(name string) (end func() error, err error)) {
 	c := r.declared(e)
 	e.looking.forget(func(stated) {})
+	e.resizing.forget(func(error) {})
 	e.mu.Lock()
 	store, opening := e.store, e.opening
 	e.store, e.opening, e.gone = nil, nil, true
