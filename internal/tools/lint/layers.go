@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"daemon/local", "daemon/probe"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
-	{"nbd", "rnbd"}, // they meet in block.Device
+	{"nbd", "vhost", "rnbd"}, // they meet in block.Device
 	{"block/backing"},
 	{"block"},
 	{"rtrs", "rping", "iwarptest/conformance"}, // each runs over verbs

@@ -1,0 +1,103 @@
+package vhost
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// event is an event counter (eventfd) by which the front end and this side wake each other.
+type event struct {
+	f   *os.File
+	raw syscall.RawConn
+}
+
+// newEvent takes a descriptor of the front end's over. It fails for what is no event counter,
+// and closes it then.
+func newEvent(fd int) (*event, error) {
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err == nil && !strings.HasPrefix(name, "anon_inode:[eventfd]") {
+		err = broken("a descriptor that is to wake a queue is %q and no event counter", name)
+	}
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	e := &event{f: os.NewFile(uintptr(fd), "eventfd")}
+	if e.raw, err = e.f.SyscallConn(); err != nil {
+		e.f.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// wait waits until the counter is not zero, and makes it so. It fails after interrupt, and if
+// it cannot be read.
+func (e *event) wait() (err error) {
+	if rerr := e.raw.Read(func(fd uintptr) bool {
+		err = take(int(fd))
+		return err != unix.EAGAIN
+	}); rerr != nil {
+		return rerr
+	}
+	return err
+}
+
+// take makes the counter zero. It does not wait, even if the front end has made its other end
+// a descriptor that does: then, and if it is zero, it fails with EAGAIN.
+func take(fd int) error {
+	var b [8]byte
+	for {
+		_, err := unix.Preadv2(fd, [][]byte{b[:]}, -1, unix.RWF_NOWAIT)
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// interrupt has wait fail until resume.
+func (e *event) interrupt() { e.f.SetReadDeadline(time.Unix(1, 0)) }
+func (e *event) resume()    { e.f.SetReadDeadline(time.Time{}) }
+
+// signal wakes the other side. A counter that is full has woken it before.
+func (e *event) signal() error {
+	if e == nil {
+		return nil
+	}
+	var b [8]byte
+	b[0] = 1
+	var err error
+	if cerr := e.raw.Control(func(fd uintptr) { _, err = unix.Write(int(fd), b[:]) }); cerr != nil {
+		return cerr
+	}
+	if err == unix.EAGAIN || err == unix.EINTR {
+		return nil
+	}
+	return err
+}
+
+// drain empties the counter, so that a write that waits for room goes on.
+func (e *event) drain() {
+	if e != nil {
+		_ = e.raw.Control(func(fd uintptr) { _ = take(int(fd)) })
+	}
+}
+
+func (e *event) close() {
+	if e != nil {
+		e.f.Close()
+	}
+}
+
+// isInterrupted reports whether wait failed by interrupt or close.
+func isInterrupted(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, os.ErrClosed)
+}

@@ -1,0 +1,33 @@
+package vhost
+
+import "time"
+
+const (
+	sectorSize = 512
+
+	// maxTable regions are in one SET_MEM_TABLE: the protocol's limit.
+	maxTable = 8
+	// maxSlots regions there may be: QEMU has some for each stick of memory.
+	maxSlots = 64
+	// maxConfig bytes of configuration: the protocol's limit.
+	maxConfig = 256
+	// maxQueues of a disk: QEMU wants as many as the guest has processors.
+	maxQueues = 64
+	// maxRing descriptors of a queue: QEMU's limit.
+	maxRing = 1024
+	// maxChain descriptors of a request, with those of its table: QEMU's limit.
+	maxChain = 1024
+	// maxSegments of a request are announced: what a ring of 128 takes without tables.
+	maxSegments = 126
+	// maxRequest bytes of data of a request, as of an NBD client's.
+	maxRequest = 32 << 20
+	// maxRange bytes of a discard or of zeroes.
+	maxRange = 1 << 30
+
+	// acceptPause is how long to wait for descriptors or memory that others may free.
+	acceptPause = 100 * time.Millisecond
+
+	// hangUpTick is how often a queue that ends looks whether its front end keeps it by a
+	// full event counter.
+	hangUpTick = 20 * time.Millisecond
+)

@@ -1,0 +1,401 @@
+package vhost
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/ironwarp/ironwarp/block"
+)
+
+// queue is what the front end has said of one of its queues.
+type queue struct {
+	index      int
+	num        uint16
+	at         vringAddr
+	placed     bool // at is set
+	base       uint32
+	enabled    bool
+	kick, call *event // nil: none
+	runner     *runner
+}
+
+// runner carries out the requests of a queue, with two goroutines: one takes requests from the
+// ring, waits for the device to have room for them, and submits them; the other gives them
+// back. Only these two touch the front end's memory: what it does to them is its own loss.
+//
+//	ring ─pop─▶ understood ─Get, Submit─▶ at the device ─Complete─▶ done ─push─▶ ring
+//	                └───────────── refused ─────────────────────────▲
+type runner struct {
+	f    *frontend
+	disk *disk
+	kick *event
+	call atomic.Pointer[event]
+	log  *region // has the ring's log; nil if there is none
+	halt atomic.Bool
+	wake chan struct{} // capacity 1: there is something for the second goroutine
+	over chan struct{} // closed when all that was taken has been given back
+
+	mu   sync.Mutex // guards the fields below it
+	ring ring
+	mem  *memory
+	out  int // requests that were taken and not given back, and one while the first goroutine runs
+	free *request
+
+	doing    sync.Mutex // guards the fields below it; innermost
+	done     *piece
+	finished *request
+}
+
+// start starts a runner for a queue whose ring is set up.
+func (f *frontend) start(q *queue, ring ring, log *region) {
+	r := &runner{f: f, disk: &f.disk, kick: q.kick, log: log, wake: make(chan struct{}, 1), over: make(chan struct{}),
+		ring: ring, mem: f.mem.enter(), out: 1}
+	if log != nil {
+		log.refs.Add(1)
+	}
+	r.call.Store(q.call)
+	q.runner = r
+	q.kick.resume()
+	f.running.Go(r.give)
+	f.running.Go(r.take)
+}
+
+// stop takes no more requests. Those that were taken end.
+func (r *runner) stop() {
+	r.halt.Store(true)
+	r.kick.interrupt()
+}
+
+// await waits, after stop, until all requests have ended, or ctx does.
+func (r *runner) await(ctx context.Context) bool {
+	tick := time.NewTicker(hangUpTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.over:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+			r.call.Load().unblock(r.f)
+		}
+	}
+}
+
+// unblock ends a wait for room in the counter of a front end that is gone.
+func (e *event) unblock(f *frontend) {
+	if f.gone.Load() {
+		e.drain()
+	}
+}
+
+// take takes requests from the ring.
+func (r *runner) take() {
+	defer r.ended(1)
+	for !r.halt.Load() {
+		if err := r.takeAll(); err != nil {
+			r.f.fail(err)
+			return
+		}
+		if err := r.kick.wait(); err != nil {
+			if !isInterrupted(err) {
+				r.f.fail(err)
+			}
+			return
+		}
+	}
+}
+
+// takeAll takes all that there are. What it has submitted is started, whatever comes next.
+func (r *runner) takeAll() error {
+	defer r.disk.Kick()
+	for {
+		q, err := r.next()
+		if err != nil {
+			return err
+		}
+		if q != nil {
+			if err := r.begin(q); err != nil {
+				return err
+			}
+			continue
+		}
+		if more, err := r.rearm(); err != nil || !more {
+			return err
+		}
+	}
+}
+
+// next returns the next request, nil if there is none, or the queue is to stop.
+func (r *runner) next() (*request, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.halt.Load() {
+		return nil, nil
+	}
+	q := r.free
+	if q == nil {
+		q = &request{r: r}
+	} else {
+		r.free = q.next
+	}
+	q.next = nil
+	ok, err := false, error(nil)
+	ring := r.ring
+	if terr := touch(func() error { ok, err = ring.pop(&q.chain); return nil }); terr != nil {
+		err = terr
+	}
+	if !ok || err != nil {
+		q.chain.reset()
+		q.next, r.free = r.free, q
+		return nil, err
+	}
+	q.mem = r.mem.enter()
+	r.out++
+	return q, nil
+}
+
+func (r *runner) rearm() (more bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ring := r.ring
+	err = touch(func() error { more = ring.rearm(); return nil })
+	return more && !r.halt.Load(), err
+}
+
+// begin submits a request. It fails if the front end has to end.
+func (r *runner) begin(q *request) error {
+	q.left.Store(1)
+	q.errno.Store(0)
+	var err, fatal error
+	if terr := touch(func() error { err, fatal = q.understand(r.disk); return nil }); terr != nil {
+		fatal = terr
+	}
+	if err != nil {
+		q.fail(err)
+	} else if fatal == nil {
+		fatal = r.submit(q)
+	}
+	if fatal != nil {
+		r.f.fail(fatal) // before it is given back
+	}
+	r.part(q)
+	return fatal
+}
+
+// submit gives a request to the device, in pieces if it takes no longer ones.
+func (r *runner) submit(q *request) error {
+	switch {
+	case q.op.HasData() && (q.n == 0 || q.data == nil):
+		return nil
+	case !q.op.HasData():
+		return r.submitPiece(q, 0, q.n)
+	}
+	most := r.disk.most()
+	for at := uint32(0); at < q.n; {
+		n := min(most, q.n-at)
+		if err := r.submitPiece(q, at, n); err != nil || q.errno.Load() != 0 {
+			return err
+		}
+		at += n
+	}
+	return nil
+}
+
+func (r *runner) submitPiece(q *request, at, n uint32) error {
+	d := r.disk
+	io, err := d.TryGet(q.op, q.off+uint64(at), n, q.fl)
+	if err == block.ErrBusy {
+		d.Kick()
+		io, err = d.Get(r.f.ctx, q.op, q.off+uint64(at), n, q.fl)
+	}
+	if err != nil {
+		q.fail(err)
+		return nil
+	}
+	if q.op == block.OpWrite {
+		at := at
+		err := touch(func() error {
+			for _, b := range io.Buffers() {
+				collect(b, q.data, at)
+				at += uint32(len(b))
+			}
+			return nil
+		})
+		if err != nil {
+			io.Release()
+			return err
+		}
+	}
+	q.left.Add(1)
+	io.Submit(&piece{req: q, io: io, at: at, n: n}, true)
+	return nil
+}
+
+// part notes that a part of a request has ended, or its submission.
+func (r *runner) part(q *request) {
+	if q.left.Add(-1) > 0 {
+		return
+	}
+	r.doing.Lock()
+	q.next, r.finished = r.finished, q
+	r.doing.Unlock()
+	r.poke()
+}
+
+// completed is a piece's end at the device.
+func (r *runner) completed(p *piece) {
+	r.doing.Lock()
+	p.next, r.done = r.done, p
+	r.doing.Unlock()
+	r.poke()
+}
+
+func (r *runner) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// give gives requests back.
+func (r *runner) give() {
+	defer r.log.drop()
+	for {
+		select {
+		case <-r.wake:
+		case <-r.over:
+			r.mem.leave() // unlocked: the first goroutine has ended
+			return
+		}
+		if err := r.giveAll(); err != nil {
+			r.f.fail(err)
+		}
+	}
+}
+
+// drop is leave for a region that there may not be.
+func (r *region) drop() {
+	if r != nil {
+		r.leave()
+	}
+}
+
+func (r *runner) giveAll() (err error) {
+	r.doing.Lock()
+	p := r.done
+	r.done = nil
+	r.doing.Unlock()
+	for ; p != nil; p = p.next {
+		if perr := r.place(p); perr != nil {
+			err = perr
+		}
+		r.part(p.req)
+	}
+	r.doing.Lock()
+	list := r.finished
+	r.finished = nil
+	r.doing.Unlock()
+	if list == nil {
+		return err
+	}
+	n, call, perr := r.push(list)
+	if call {
+		if serr := r.call.Load().signal(); err == nil {
+			err = serr
+		}
+	}
+	if err == nil {
+		err = perr
+	}
+	r.ended(n)
+	return err
+}
+
+// place copies what a piece has read to the guest.
+func (r *runner) place(p *piece) (err error) {
+	q := p.req
+	switch {
+	case p.errno != 0:
+		q.fail(p.errno)
+	case q.op == block.OpRead && !r.f.gone.Load():
+		err = touch(func() error {
+			at := p.at
+			for _, b := range p.io.Buffers() {
+				scatter(q.data, at, b)
+				at += uint32(len(b))
+			}
+			return nil
+		})
+		if err != nil {
+			q.fail(syscall.EFAULT)
+		}
+	}
+	p.io.Release()
+	return err
+}
+
+// push gives the requests back to the ring, unless the front end is gone, whose next one
+// finds them under way.
+func (r *runner) push(list *request) (n int, call bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ring, gone := r.ring, r.f.gone.Load()
+	if !gone {
+		err = touch(func() error {
+			for q := list; q != nil; q = q.next {
+				if q.status != nil {
+					q.status[0] = q.result()
+				}
+				ring.push(&q.chain, q.written())
+			}
+			call = ring.publish()
+			return nil
+		})
+	}
+	for q := list; q != nil; n++ {
+		next := q.next
+		r.f.srv.count(q)
+		q.chain.reset()
+		q.mem.leave()
+		q.mem, q.data, q.status, q.fl, q.n = nil, nil, nil, 0, 0
+		q.next, r.free = r.free, q
+		q = next
+	}
+	return n, call, err
+}
+
+// ended counts n of out.
+func (r *runner) ended(n int) {
+	r.mu.Lock()
+	r.out -= n
+	over := r.out == 0
+	r.mu.Unlock()
+	if over {
+		close(r.over)
+	}
+}
+
+// move has the ring in other memory from now on. It fails if that has not all of it.
+func (r *runner) move(mem *memory, at vringAddr) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	place := r.ring.place
+	if err := place(mem, at); err != nil {
+		return err
+	}
+	old := r.mem
+	r.mem = mem.enter()
+	old.leave()
+	return nil
+}
+
+// base is where the ring goes on, after all has ended.
+func (r *runner) base() uint32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ring.base()
+}

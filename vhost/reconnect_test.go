@@ -1,0 +1,126 @@
+package vhost_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/nbd/nbdtest"
+	"github.com/ironwarp/ironwarp/vhost"
+	"github.com/ironwarp/ironwarp/vhost/vhosttest"
+)
+
+// What was under way when the back end ended is carried out by the one that comes after it, in
+// the order in which it was taken, and no request ends twice: on every kind of ring, again and
+// again, while some of the requests end before and some don't.
+func TestReconnect(t *testing.T) {
+	for name, o := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			m := nbdtest.NewMemory(diskSize)
+			var holding atomic.Bool
+			m.Hold = func(_ block.Op, off uint64) bool { return holding.Load() && off/512%3 != 0 }
+			_, path, end := serve(t, m)
+			o.Size = 64
+			f := connect(t, path, o)
+			q := f.Queues[0]
+			mark := q.Mark()
+			for round := range 10 {
+				holding.Store(true)
+				var all []*vhosttest.Request
+				held := 0
+				for _, i := range rand.Perm(8) {
+					all = append(all, &vhosttest.Request{Typ: vhosttest.Out, Sector: uint64(i), Data: bytes.Repeat([]byte{byte(round), byte(i)}, 256)})
+					if i%3 != 0 {
+						held++
+					}
+					q.Post(all[len(all)-1])
+				}
+				if err := q.Announce(); err != nil {
+					t.Fatal(err)
+				}
+				m.WaitHeld(held)
+				for q.Poll() < len(all)-held && round%2 == 0 {
+					if done(all) == len(all)-held {
+						break
+					}
+				}
+				submitted := len(m.Calls())
+				f.Hangup()
+				end() // what is held is at the disk
+				m.LetAll()
+				holding.Store(false)
+				end = listen(t, vhost.NewServer(vhost.Config{Device: m, DrainTimeout: time.Millisecond}), path)
+				before := done(all)
+				if err := f.Connect(path); err != nil {
+					t.Fatal(err)
+				}
+				if err := q.Wait(10*time.Second, all...); err != nil {
+					t.Fatal(err)
+				}
+				again := m.Calls()[submitted:]
+				if len(again) < held || len(again) > len(all)-before {
+					t.Errorf("round %d: %d requests are carried out again; %d were held, and %d of %d had ended", round, len(again), held, before, len(all))
+				}
+				at := 0
+				for _, c := range again {
+					for at < len(all) && all[at].Sector*512 != c.Offset {
+						at++
+					}
+				}
+				if at == len(all) {
+					t.Errorf("round %d: carried out again as %v", round, again)
+				}
+				for _, r := range all {
+					got := make([]byte, 512)
+					do(t, q, vhosttest.In, r.Sector, got, vhosttest.OK)
+					if r.Status != vhosttest.OK || !bytes.Equal(got, r.Data) {
+						t.Fatalf("round %d, sector %d: result %d, or other data", round, r.Sector, r.Status)
+					}
+				}
+				q.Rewind(mark)
+			}
+		})
+	}
+}
+
+func done(all []*vhosttest.Request) (n int) {
+	for _, r := range all {
+		if r.Done {
+			n++
+		}
+	}
+	return n
+}
+
+// A log that the front end has spoiled ends it, and nothing else.
+func TestSpoiledLog(t *testing.T) {
+	for name, o := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			_, path, _ := serve(t, nbdtest.NewMemory(diskSize))
+			for range 50 {
+				f := connect(t, path, o)
+				do(t, f.Queues[0], vhosttest.Out, 0, make([]byte, 512), vhosttest.OK)
+				f.Hangup()
+				log := f.Log()
+				for range 1 + rand.IntN(4) {
+					var b [2]byte
+					b[0], b[1] = byte(rand.IntN(256)), byte(rand.IntN(3))
+					if _, err := unix.Pwrite(log, b[:], int64(rand.IntN(128)&^1)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				// It is served or refused; either way the next one is served.
+				if err := f.Connect(path); err == nil {
+					f.Hangup()
+				}
+				f.Close()
+			}
+			do(t, connect(t, path, o).Queues[0], vhosttest.In, 0, make([]byte, 512), vhosttest.OK)
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package vhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/block"
+)
+
+// Config configures a Server.
+type Config struct {
+	// Device is the disk.
+	Device block.Device
+	// Serial is what guests see as its serial number, of which the first 20 bytes count.
+	Serial string
+	// Logger gets connects, disconnects and refusals; nil: none.
+	Logger *slog.Logger
+	// DrainTimeout is how long requests under way may take when Serve's context ends; then
+	// their front end is cut off (2 s).
+	DrainTimeout time.Duration
+}
+
+// Server offers a disk to one front end at a time.
+type Server struct {
+	cfg   Config
+	log   *slog.Logger
+	size  atomic.Uint64 // bytes
+	stats counters
+
+	mu      sync.Mutex // guards the fields below it
+	current *frontend
+}
+
+type counters struct {
+	ops                     [block.NumOps]atomic.Uint64
+	readBytes, writtenBytes atomic.Uint64
+	errors                  atomic.Uint64
+}
+
+// Stats are a server's figures.
+type Stats struct {
+	Connected             bool   // a front end is
+	Reads, Writes         uint64 // requests that succeeded
+	ReadBytes, WriteBytes uint64 // theirs
+	Errors                uint64 // requests that failed
+}
+
+var (
+	errStopped = errors.New("vhost: the server is closing")
+	errBusy    = errors.New("vhost: another front end is connected")
+)
+
+// NewServer returns a server of one disk.
+func NewServer(cfg Config) *Server {
+	if cfg.DrainTimeout <= 0 {
+		cfg.DrainTimeout = 2 * time.Second // a systemd stop stays prompt
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.size.Store(cfg.Device.Geometry().Size)
+	return s
+}
+
+// Stats returns the figures since NewServer.
+func (s *Server) Stats() Stats {
+	c := &s.stats
+	return Stats{Connected: s.now() != nil, Reads: c.ops[block.OpRead].Load(), Writes: c.ops[block.OpWrite].Load(),
+		ReadBytes: c.readBytes.Load(), WriteBytes: c.writtenBytes.Load(), Errors: c.errors.Load()}
+}
+
+// count counts a request that has ended.
+func (s *Server) count(q *request) {
+	switch {
+	case q.errno.Load() != 0:
+		s.stats.errors.Add(1)
+		return
+	case q.op.HasData() && q.data == nil: // it asked for the serial number
+		return
+	case q.op == block.OpRead:
+		s.stats.readBytes.Add(uint64(q.n))
+	case q.op == block.OpWrite:
+		s.stats.writtenBytes.Add(uint64(q.n))
+	}
+	s.stats.ops[q.op].Add(1)
+}
+
+// Resize tells the front end, and those to come, that the disk has size bytes.
+func (s *Server) Resize(size uint64) {
+	s.size.Store(size)
+	if f := s.now(); f != nil {
+		f.resized()
+	}
+}
+
+func (s *Server) now() *frontend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current
+}
+
+func (s *Server) set(f *frontend) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current = f
+}
+
+// Serve serves front ends that connect to ln, a listener of Unix sockets, one after the
+// other, until ctx ends or ln fails, and closes ln. While one is connected, others are hung
+// up on. One that connects after another has hung up is served when the requests of that
+// have ended, so that none of them comes after what the new one asks for. When ctx ends,
+// requests under way get DrainTimeout; what is at the device then is over when the device
+// completes it. The error is nil when ctx ended.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	sctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	defer context.AfterFunc(sctx, func() { ln.Close() })()
+	for last := (chan struct{})(nil); ; {
+		nc, err := ln.Accept()
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS):
+			s.log.Warn("vhost: cannot accept a front end; trying again", "error", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+			}
+			continue
+		default:
+			ln.Close()
+			return fmt.Errorf("vhost: accept on %v: %w", ln.Addr(), err)
+		}
+		c, ok := nc.(socket)
+		if f := s.now(); !ok || f != nil && !f.hasHungUp() {
+			s.log.Warn("vhost: a front end is refused", "error", errBusy)
+			nc.Close()
+			continue
+		}
+		before, done := last, make(chan struct{})
+		last = done
+		wg.Go(func() {
+			defer close(done)
+			defer nc.Close()
+			if before != nil {
+				select {
+				case <-before:
+				case <-sctx.Done():
+					return
+				}
+			}
+			s.serve(sctx, c)
+		})
+	}
+}
+
+// serve serves one front end to its end.
+func (s *Server) serve(ctx context.Context, nc socket) {
+	f := newFrontend(context.WithoutCancel(ctx), s, nc)
+	s.set(f)
+	s.log.Debug("vhost: a front end is connected")
+	err := f.run(ctx)
+	// What has not ended waits for the device, or for this server's end.
+	f.end(ctx)
+	s.set(nil)
+	switch {
+	case errors.Is(err, io.EOF) || errors.Is(err, errStopped):
+		s.log.Debug("vhost: the front end is gone")
+	default:
+		s.log.Warn("vhost: the front end has been ended", "error", err)
+	}
+}
