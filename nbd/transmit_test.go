@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -479,4 +480,43 @@ func TestManyClientsAtOnce(t *testing.T) {
 	m.Data(func([]byte) { close(held) }) // in order with Hold
 	letter.Wait()
 	m.WaitLive(0)
+}
+
+// The kernel's driver does not negotiate: it is told what Info says, and transmits.
+func TestTransmitServesWhoDoesNotNegotiate(t *testing.T) {
+	m := nbdtest.NewMemory(1 << 20)
+	srv := nbd.NewServer(nbd.Config{})
+	if err := srv.Export("disk", m, ""); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := srv.Info("disk"); err != nil || info.Size != 1<<20 || info.Flags&0x1af != 0x12d { // flags, flush, FUA, trim, several connections; neither read-only nor DF
+
+		t.Errorf("%+v, %v", info, err)
+	}
+	if _, err := srv.Info("none"); !errors.Is(err, nbd.ErrNoExport) {
+		t.Errorf("an export that there is not: %v", err)
+	}
+	ours, theirs := net.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Transmit(t.Context(), ours, "disk") }()
+	c := &nbdtest.Client{Conn: theirs}
+	if r, err := c.Do(0, cmdWrite, 512, 4, []byte("data")); err != nil || r.Error != 0 {
+		t.Fatalf("write: %+v, %v", r, err)
+	}
+	if r, err := c.Do(0, cmdRead, 512, 4, nil); err != nil || string(r.Data) != "data" {
+		t.Fatalf("read: %+v, %v", r, err)
+	}
+	if err := c.Send(0, cmdDisc, 1, 0, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("after a disconnect: %v", err)
+	}
+	ours, theirs = net.Pipe()
+	if err := srv.Transmit(t.Context(), ours, "none"); !errors.Is(err, nbd.ErrNoExport) {
+		t.Errorf("no export: %v", err)
+	}
+	if _, err := theirs.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection is open")
+	}
 }
