@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"cmd/ironwarp"},
 	{"daemon"},
 	{"daemon/attach", "daemon/carrier", "daemon/listen", "daemon/sas", "daemon/export", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor"}, // rooms: none knows another
-	{"daemon/local", "daemon/probe"},
+	{"daemon/local", "daemon/probe", "daemon/device"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
 	{"nbd", "vhost", "rnbd"}, // they meet in block.Device
