@@ -22,9 +22,10 @@ build: need-go ## build bin/ironwarp
 	$(BUILD) -ldflags '$(LDFLAGS)' -o bin/ironwarp ./cmd/ironwarp
 
 # The unit names /usr/bin/ironwarp, so there is no PREFIX; DESTDIR is for packagers.
-install: build ## install the program, systemd units, completion and a first configuration (DESTDIR)
+install: build ## install the program, systemd units, udev rule, completion and a first configuration (DESTDIR)
 	install -D -m 0755 bin/ironwarp $(DESTDIR)/usr/bin/ironwarp
 	install -D -m 0644 -t $(DESTDIR)/usr/lib/systemd/system packaging/ironwarp.service packaging/ironwarp.socket
+	install -D -m 0644 -t $(DESTDIR)/usr/lib/udev/rules.d packaging/90-ironwarp.rules
 	install -D -m 0644 cmd/ironwarp/completion.bash $(DESTDIR)/usr/share/bash-completion/completions/ironwarp
 	install -D -m 0644 cmd/ironwarp/completion.zsh $(DESTDIR)/usr/share/zsh/site-functions/_ironwarp
 	install -D -m 0644 cmd/ironwarp/completion.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/ironwarp.fish
@@ -36,7 +37,7 @@ install: build ## install the program, systemd units, completion and a first con
 
 uninstall: ## stop the daemon and remove what install brought; /etc/ironwarp and /var/lib/ironwarp stay (DESTDIR)
 	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl disable --now ironwarp.service ironwarp.socket
-	rm -f $(DESTDIR)/usr/bin/ironwarp $(DESTDIR)/usr/lib/systemd/system/ironwarp.service $(DESTDIR)/usr/lib/systemd/system/ironwarp.socket \
+	rm -f $(DESTDIR)/usr/bin/ironwarp $(DESTDIR)/usr/lib/systemd/system/ironwarp.service $(DESTDIR)/usr/lib/systemd/system/ironwarp.socket $(DESTDIR)/usr/lib/udev/rules.d/90-ironwarp.rules \
 		$(DESTDIR)/usr/share/bash-completion/completions/ironwarp $(DESTDIR)/usr/share/zsh/site-functions/_ironwarp \
 		$(DESTDIR)/usr/share/fish/vendor_completions.d/ironwarp.fish $(DESTDIR)/usr/share/man/man8/ironwarp.8
 	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
