@@ -23,6 +23,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/blocklist"
 	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/device"
 	"github.com/ironwarp/ironwarp/daemon/export"
 	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/daemon/local"
@@ -55,6 +56,8 @@ type Options struct {
 	kernel  func() error  // carrier.Config.Kernel
 	// removeGuard takes a guard down, or says why it stays; nil: guard.Remove.
 	removeGuard func(guard.Spec) error
+	// devices sets block devices up; nil: device.Kernel.
+	devices *device.Driver
 	// rate is carrier.Config.Rate.
 	rate func(context.Context, *local.Consumer, carrier.Peer, transport.Kind) (float64, error)
 }
@@ -120,7 +123,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	d.blocks = blocklist.New(blocklist.Config{Log: d.log, Policy: cfg.Block, Kernel: d.blocker, Peers: d.blockable, Begun: d.keptOut})
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.local = local.NewConsumers(d.config)
-	d.disks = attach.New(attach.Config{Log: d.log, Users: d.local, Context: d.ctx, Run: d.run, Config: d.config,
+	d.disks = attach.New(attach.Config{Log: d.log, Users: d.local, Context: d.ctx, Run: d.run, Config: d.config, Devices: cmp.Or(opt.devices, device.Kernel()),
 		Peer: func(name string) (attach.Peer, error) { return d.findPeer(name) },
 		Choose: func(ctx context.Context, by *local.Consumer, p attach.Peer, path string) (*transport.Config, func(error), error) {
 			to, err := p.(*peer).carrying(path)
@@ -186,6 +189,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	d.mu.Lock()
 	d.up = true
 	d.mu.Unlock()
+	d.disks.AwaitDevices(ctx)
 	d.log.Info("ironwarp daemon is ready", "version", d.opt.Version, "config", cfg.Path, "socket", cfg.ControlSocket, "peers", len(cfg.Peers), "exports", len(cfg.Exports))
 	d.notify(sd.SdNotifyReady)
 	return nil

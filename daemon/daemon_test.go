@@ -20,6 +20,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/device"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/iwarptest"
@@ -61,8 +62,9 @@ type host struct {
 	parting  time.Duration // Options.parting
 	// removeGuard is Options.removeGuard.
 	removeGuard func(guard.Spec) error
-	avoid       time.Duration // 0: that of a daemon
-	trial       time.Duration // 0: testTrial
+	devices     *device.Driver // Options.devices
+	avoid       time.Duration  // 0: that of a daemon
+	trial       time.Duration  // 0: testTrial
 	rate        func(context.Context, *local.Consumer, carrier.Peer, transport.Kind) (float64, error)
 
 	d   *Daemon
@@ -137,7 +139,7 @@ func (h *host) write(name, text string) {
 }
 
 func (h *host) options() Options {
-	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, offer: h.offering, parting: h.parting, removeGuard: h.removeGuard, rate: h.rate, Log: func(config.Log) *slog.Logger {
+	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, offer: h.offering, parting: h.parting, removeGuard: h.removeGuard, devices: h.devices, rate: h.rate, Log: func(config.Log) *slog.Logger {
 		return slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -9,11 +10,13 @@ import (
 
 func (w *ironwarp) attachCommand() *cli.Command {
 	return &cli.Command{
-		Name: "attach", Usage: "bring a peer's export up as a local NBD socket", ArgsUsage: "PEER/EXPORT",
-		Description: "The attachment stays until `ironwarp detach`, also over restarts of the daemon.",
+		Name: "attach", Usage: "bring a peer's export up as a local NBD socket or block device", ArgsUsage: "PEER/EXPORT",
+		Description: "The attachment stays until `ironwarp detach`, also over restarts of the daemon. A file system on a block device may stay mounted meanwhile: its I/O waits.",
 		Flags: remote(
 			&cli.DurationFlag{Name: "timeout", Value: 45 * time.Second, Usage: "give up after this `TIME`"},
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the socket's path only"},
+			&cli.BoolFlag{Name: "device", Usage: "make it a block device of the kernel's nbd driver, /dev/disk/by-ironwarp/PEER-EXPORT"},
+			&cli.StringFlag{Name: "name", Usage: "with --device: `NAME` of the device below /dev/disk/by-ironwarp in place of PEER-EXPORT"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the path of the socket or device only"},
 		),
 		Action:       w.attach,
 		BashComplete: w.completeOffers,
@@ -35,7 +38,7 @@ func (w *ironwarp) attach(c *cli.Context) error {
 		return err
 	}
 	p := &progress{w: w}
-	req := api.AttachRequest{Peer: peer, Export: export, TimeoutSeconds: c.Duration("timeout").Seconds()}
+	req := api.AttachRequest{Peer: peer, Export: export, Device: c.Bool("device"), Name: c.String("name"), TimeoutSeconds: c.Duration("timeout").Seconds()}
 	at, err := w.client(c).Attach(c.Context, req, func(ev api.Event) {
 		if !asJSON(c) {
 			p.show(ev.Progress)
@@ -46,7 +49,7 @@ func (w *ironwarp) attach(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("quiet") && !asJSON(c) {
-		w.printf("%s\n", at.Socket)
+		w.printf("%s\n", cmp.Or(at.DeviceLink, at.Socket))
 		return nil
 	}
 	return w.print(c, at, func() { w.attached(at) })
@@ -58,6 +61,13 @@ func (w *ironwarp) attached(at api.Attachment) {
 		mode = "read only"
 	}
 	w.printf("%s attached: %s, %s\n", w.bold(at.Name()), bytesText(float64(at.Size)), mode)
+	if at.DeviceLink != "" {
+		w.printf("block device: %s, now %s\n\n", at.DeviceLink, at.Device)
+		w.printf("mount it     mount %s /mnt\n", at.DeviceLink)
+		w.printf("at each boot echo '%s /mnt auto _netdev 0 2' >>/etc/fstab\n", at.DeviceLink)
+		w.printf("detach it    ironwarp detach %s\n", at.Name())
+		return
+	}
 	w.printf("NBD socket: %s\n\n", at.Socket)
 	w.printf("copy it      nbdcopy '%s' %s.img\n", at.URI, at.Export)
 	w.printf("look at it   qemu-img info '%s'\n", at.URI)
@@ -69,7 +79,7 @@ func (w *ironwarp) detachCommand() *cli.Command {
 	return &cli.Command{
 		Name: "detach", Usage: "end an attachment", ArgsUsage: "PEER/EXPORT",
 		Flags: remote(
-			&cli.BoolFlag{Name: "force", Usage: "also when NBD clients are connected: their I/O fails"},
+			&cli.BoolFlag{Name: "force", Usage: "also when NBD clients are connected, or the device is in use: their I/O fails"},
 			&cli.StringFlag{Name: "ulp", Usage: "detach the disk of a local user's `ULP`; only root may"},
 		),
 		Action:       w.detach,
@@ -146,7 +156,7 @@ func (w *ironwarp) offers(c *cli.Context, peer string) error {
 
 func (w *ironwarp) attachmentTable(list []api.Attachment) {
 	owners := ofULPs(list)
-	head := []string{"disk", ">size", "mode", "state", ">age", "?>clients", "?>reads/s", ">read", "?>writes/s", ">written", ">errors", "?socket"}
+	head := []string{"disk", ">size", "mode", "state", ">age", "?>clients", "?>reads/s", ">read", "?>writes/s", ">written", ">errors", "?place"}
 	if owners {
 		head = append([]string{"ulp"}, head...)
 	}
@@ -157,7 +167,7 @@ func (w *ironwarp) attachmentTable(list []api.Attachment) {
 			state = w.bad(at.State + " " + ageText(at.OldestIOSeconds))
 		}
 		row := []any{at.Name(), bytesText(float64(at.Size)), modeText(at.ReadOnly), state, ageText(at.AgeSeconds), at.Clients,
-			countText(at.IO.ReadsPerSec), rateText(at.IO.ReadBytesSec), countText(at.IO.WritesPerSec), rateText(at.IO.WriteBytesSec), at.IO.Errors, at.Socket}
+			countText(at.IO.ReadsPerSec), rateText(at.IO.ReadBytesSec), countText(at.IO.WritesPerSec), rateText(at.IO.WriteBytesSec), at.IO.Errors, cmp.Or(at.Device, at.Socket)}
 		if owners {
 			row = append([]any{ownerText(at)}, row...)
 		}

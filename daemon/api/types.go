@@ -182,8 +182,12 @@ const (
 
 // AttachRequest asks for a peer's export.
 type AttachRequest struct {
-	Peer           string  `json:"peer"`
-	Export         string  `json:"export"`
+	Peer   string `json:"peer"`
+	Export string `json:"export"`
+	// Device asks for a block device of the kernel in place of an NBD socket. Name is what its
+	// link below /dev/disk/by-ironwarp is called, "": PEER-EXPORT.
+	Device         bool    `json:"device,omitempty"`
+	Name           string  `json:"name,omitempty"`
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 }
 
@@ -195,16 +199,18 @@ type Removed struct {
 	Held []string `json:"held,omitempty"`
 }
 
-// Attachment is a remote disk and the NBD socket it is served on.
+// Attachment is a remote disk and the NBD socket it is served on, or its block device.
 type Attachment struct {
 	ULP        string  `json:"ulp,omitempty"` // whose it is; "": root's
 	Peer       string  `json:"peer"`
 	Export     string  `json:"export"`
 	State      string  `json:"state"`
 	Problem    *Error  `json:"problem,omitempty"`
-	Socket     string  `json:"nbd_socket"`
+	Socket     string  `json:"nbd_socket"` // "": it has none, or a device
 	URI        string  `json:"nbd_uri"`
-	Size       uint64  `json:"size_bytes,omitzero"` // absent: it has not been open yet
+	Device     string  `json:"device,omitempty"`      // such as /dev/nbd0, as long as it is there
+	DeviceLink string  `json:"device_link,omitempty"` // below /dev/disk/by-ironwarp
+	Size       uint64  `json:"size_bytes,omitzero"`   // absent: it has not been open yet
 	ReadOnly   bool    `json:"read_only"`
 	Clients    int     `json:"nbd_clients"`
 	AgeSeconds float64 `json:"age_seconds"`

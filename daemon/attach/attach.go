@@ -14,6 +14,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/device"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/ipsec"
@@ -31,6 +32,9 @@ const (
 	// restoreMin and restoreMax are the pauses between attempts.
 	restoreMin = 500 * time.Millisecond
 	restoreMax = 10 * time.Second
+	// deviceTime bounds how long the daemon's start waits for block devices to come back,
+	// before file systems on them are mounted: half of what systemd gives it.
+	deviceTime = 45 * time.Second
 	// progressEvery is how often a waiting user hears why.
 	progressEvery = 500 * time.Millisecond
 )
@@ -45,7 +49,8 @@ type Config struct {
 	Run     func(func(context.Context))
 	Config  func() *config.Config // as it is now
 	// Peer finds a peer by name. It fails with an *api.Error where there is none.
-	Peer func(name string) (Peer, error)
+	Peer    func(name string) (Peer, error)
+	Devices *device.Driver
 	// Choose is the transport of the next streams by a path to a peer, and who wants to know
 	// how they fared. Health is what its status says.
 	Choose func(ctx context.Context, by *local.Consumer, p Peer, path string) (*transport.Config, func(error), error)
@@ -87,8 +92,8 @@ func New(cfg Config) *Attacher {
 	return &Attacher{cfg: cfg, log: cfg.Log, disks: map[Disk]*Attachment{}, aside: map[Disk]aside{}, sessions: map[sessionKey]*session{}}
 }
 
-// Attach brings a peer's export up as an NBD socket and remembers it. A disk
-// that the caller has attached already is returned as it is. It fails with an *api.Error.
+// Attach brings a peer's export up as an NBD socket or as a block device, and remembers it. A disk
+// that the caller has attached already in the same way is returned as it is. It fails with an *api.Error.
 func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachRequest, emit func(api.Event)) (api.Attachment, error) {
 	limit, err := api.Seconds(req.TimeoutSeconds, defaultTime, MaxTime)
 	if err != nil {
@@ -101,11 +106,16 @@ func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachR
 	if err != nil {
 		return api.Attachment{}, err
 	}
+	k := Disk{who.Name, req.Peer, req.Export}
+	name, err := deviceName(k, req)
+	if err != nil {
+		return api.Attachment{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer context.AfterFunc(a.cfg.Context, cancel)()
 	emit(api.Event{Progress: fmt.Sprintf("connecting to %s at %s", req.Peer, p.Declared().AddrPort())})
-	at, created, err := a.claim(ctx, who, Disk{who.Name, req.Peer, req.Export}, p.Identity(), cancel, false)
+	at, created, err := a.claim(ctx, who, k, name, p.Identity(), cancel, false)
 	if err != nil {
 		return api.Attachment{}, err
 	}
@@ -152,7 +162,7 @@ func (a *Attacher) narrate(ctx context.Context, p Peer, who local.Caller, emit f
 
 // claim enters an attachment, or finds the one that is there. One that is remembered and
 // more than its ULP may have is an orphan, others like that are refused.
-func (a *Attacher) claim(ctx context.Context, who local.Caller, k Disk, identity transport.Identity, cancel context.CancelFunc, remembered bool) (at *Attachment, created bool, err error) {
+func (a *Attacher) claim(ctx context.Context, who local.Caller, k Disk, name string, identity transport.Identity, cancel context.CancelFunc, remembered bool) (at *Attachment, created bool, err error) {
 	socket := a.socketOf(k)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,13 +177,16 @@ func (a *Attacher) claim(ctx context.Context, who local.Caller, k Disk, identity
 	}
 	before := a.disks[k]
 	if before != nil && !before.isOrphan() {
-		return before, false, nil
+		return before, false, before.sameWay(name)
+	}
+	if err := a.nameIsFreeLocked(k, name); err != nil {
+		return nil, false, err
 	}
 	full := a.fullLocked(who, k)
 	if full != nil && !remembered {
 		return nil, false, full
 	}
-	at = &Attachment{Key: k, owner: who.Consumer, uid: who.UID, identity: identity, log: a.logOf(k), socket: socket, cancel: cancel, since: time.Now(), replaces: before, ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
+	at = &Attachment{Key: k, owner: who.Consumer, uid: who.UID, identity: identity, log: a.logOf(k), socket: socket, name: name, cancel: cancel, since: time.Now(), replaces: before, ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
 	at.full, at.problem, at.orphan = full, full, full != nil
 	a.disks[k] = at
 	return at, true, nil
@@ -241,15 +254,18 @@ func (a *Attacher) bring(ctx context.Context, at *Attachment) error {
 	return err
 }
 
-// serve offers an open disk on the attachment's socket.
+// serve offers an open disk on the attachment's socket, or as its block device.
 func (a *Attacher) serve(ctx context.Context, at *Attachment, s *session, dk *rnbd.Disk) error {
+	srv := nbd.NewServer(at.nbdConfig())
+	if err := srv.Export(at.Key.Export, dk, "ironwarp "+at.Key.String()); err != nil {
+		return err
+	}
+	if at.name != "" {
+		return a.serveDevice(at, s, dk, srv)
+	}
 	ln, err := a.listen(ctx, at)
 	if err != nil {
 		return err
-	}
-	srv := nbd.NewServer(at.nbdConfig())
-	if err := srv.Export(at.Key.Export, dk, "ironwarp "+at.Key.String()); err != nil {
-		return errors.Join(err, ln.Close())
 	}
 	sctx, stop := context.WithCancel(context.Background())
 	served := make(chan struct{})

@@ -8,9 +8,11 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/device"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/meter"
 	"github.com/ironwarp/ironwarp/nbd"
@@ -19,7 +21,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// Attachment is a remote disk on an NBD socket.
+// Attachment is a remote disk on an NBD socket, or behind a block device.
 type Attachment struct {
 	Key   Disk
 	owner *local.Consumer
@@ -29,6 +31,7 @@ type Attachment struct {
 	identity transport.Identity
 	log      *slog.Logger
 	socket   string
+	name     string      // of its block device, "" if it is on the socket
 	full     *api.Error  // why it stays down, if its ULP has as many disks as it may
 	replaces *Attachment // the orphan in whose place it is, nil if there was none
 	meter    meter.Meter
@@ -38,6 +41,7 @@ type Attachment struct {
 	ended    chan struct{}      // closed when nothing of it is left
 
 	dropping sync.Once
+	forGood  atomic.Bool // its end is that of its block device, too
 
 	mu      sync.Mutex // guards the fields below it
 	since   time.Time
@@ -51,6 +55,7 @@ type Attachment struct {
 	stop    context.CancelFunc
 	served  chan struct{}  // closed when the server has ended
 	guard   *local.Guarded // of a ULP's disk: who connects to it
+	block   *device.Device // nil if it is on a socket
 }
 
 // await waits for an attachment that somebody else brings up.
@@ -115,7 +120,7 @@ func (at *Attachment) follow(c rnbd.Claim, before *Attachment) {
 }
 
 func (at *Attachment) saved() Saved {
-	return Saved{at.Key, at.uid, at.identity, at.claimed()}
+	return Saved{at.Key, at.uid, at.identity, at.claimed(), at.name}
 }
 
 // keepClaim writes down under which life of its disk an attachment writes from now on.
@@ -203,8 +208,14 @@ func (at *Attachment) describe() api.Attachment {
 	at.meter.Rates(&v.IO)
 	at.mu.Lock()
 	v.Problem, v.AgeSeconds = at.problem, time.Since(at.since).Seconds()
+	if at.name != "" || at.orphan {
+		v.Socket, v.URI = "", ""
+	}
+	if at.block != nil {
+		v.Device, v.DeviceLink = at.block.Path(), at.block.Link()
+	}
 	if at.orphan {
-		v.State, v.Socket, v.URI = api.AttachOrphaned, "", ""
+		v.State = api.AttachOrphaned
 	}
 	at.mu.Unlock()
 	if dk != nil {

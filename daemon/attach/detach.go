@@ -19,7 +19,13 @@ func (a *Attacher) Detach(k Disk, force bool) error {
 	if at == nil {
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s is not attached", k), Fix: "`ironwarp ls` lists what is"}
 	}
-	if st, _ := at.stats(); st.Clients > 0 && !force {
+	if at.name != "" && !force {
+		use, err := a.cfg.Devices.Claim(a.cfg.Context, at.name)
+		if err != nil {
+			return err
+		}
+		defer use.Close() // when the device has ended: nobody mounts it meanwhile
+	} else if st, _ := at.stats(); st.Clients > 0 && !force {
 		return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("%s is in use: %d NBD clients are connected to %s", k, st.Clients, at.socket),
 			Fix: "unmount it and end them first (nbd-client -d /dev/nbdX), or use --force: their I/O fails then"}
 	}
@@ -35,6 +41,7 @@ func (a *Attacher) Detach(k Disk, force bool) error {
 // drop ends an attachment: NBD clients, the disk, the session if it was the
 // last one.
 func (a *Attacher) drop(at *Attachment) {
+	at.forGood.Store(true)
 	a.forget(at)
 	a.end(at)
 }
@@ -63,6 +70,14 @@ func (a *Attacher) undo(at *Attachment) {
 // Drop is detaching that waits for nobody: NBD clients are told nothing more, and the
 // rest is done in the background; see Await.
 func (a *Attacher) Drop(list ...*Attachment) {
+	for _, at := range list {
+		at.forGood.Store(true)
+	}
+	a.release(list...)
+}
+
+// release is Drop for disks that come back: the I/O of block devices waits for that.
+func (a *Attacher) release(list ...*Attachment) {
 	a.forget(list...)
 	for _, at := range list {
 		at.shut()
@@ -98,6 +113,9 @@ func (a *Attacher) end(at *Attachment) {
 		if before != nil {
 			<-before.ended
 		}
+		if at.name != "" && at.forGood.Load() {
+			a.removeDevice(at)
+		}
 		if dk == nil {
 			return
 		}
@@ -108,7 +126,11 @@ func (a *Attacher) end(at *Attachment) {
 			at.log.Warn("closing a remote disk", "error", err)
 		}
 		a.leave(s)
-		at.log.Info("the NBD socket of a disk is closed")
+		if at.name != "" {
+			at.log.Info("a block device is not served any more")
+		} else {
+			at.log.Info("the NBD socket of a disk is closed")
+		}
 	})
 }
 

@@ -32,7 +32,7 @@ func (a *Attacher) Suspend(list ...*Attachment) {
 		}
 	}
 	a.mu.Unlock()
-	a.Drop(list...)
+	a.release(list...)
 }
 
 // Resume brings back what was suspended, but for disks of a ULP that is disabled.
@@ -70,7 +70,7 @@ func (a *Attacher) restore(s Saved, before *Attachment) (waits bool) {
 		cancel()
 		c.Requests.Done()
 	}
-	at, created, err := a.claim(ctx, local.Caller{Consumer: c, UID: s.UID, All: s.ULP == "" || c.Declared().Privileged}, s.Disk, identity, cancel, true)
+	at, created, err := a.claim(ctx, local.Caller{Consumer: c, UID: s.UID, All: s.ULP == "" || c.Declared().Privileged}, s.Disk, s.Device, identity, cancel, true)
 	if err != nil || !created {
 		release()
 		if err != nil {
@@ -138,6 +138,22 @@ func (a *Attacher) Adopt() {
 		}
 	}
 	a.Resume()
+}
+
+// AwaitDevices waits for the block devices that come back to be there, for a time: what is
+// not there by then comes later.
+func (a *Attacher) AwaitDevices(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, deviceTime)
+	defer cancel()
+	defer context.AfterFunc(a.cfg.Context, cancel)()
+	for _, at := range a.List(func(at *Attachment) bool { return at.name != "" && !at.isOrphan() }) {
+		select {
+		case <-at.ready:
+		case <-at.gone:
+		case <-ctx.Done():
+			at.log.Warn("the daemon begins without a block device, whose disk is not there yet", "device", at.name)
+		}
+	}
 }
 
 // Await waits until disks have ended that were dropped or suspended.

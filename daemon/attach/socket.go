@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/local"
@@ -47,7 +46,7 @@ func (a *Attacher) socketOf(k Disk) string {
 // that no name has. So no other disk has the same.
 func socketPath(dir string, k Disk) string {
 	const ending = ".sock"
-	name := strings.ReplaceAll(k.Peer, "-", "--") + "-" + k.Export
+	name := linkName(k)
 	if n := local.MaxPath - len(filepath.Join(dir, ending)); len(name) > n {
 		sum := sha256.Sum256([]byte(k.Peer + "/" + k.Export))
 		hash := fmt.Sprintf("~%x", sum[:8])

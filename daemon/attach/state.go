@@ -38,6 +38,8 @@ type Saved struct {
 	UID      uint32             `json:"uid,omitempty"`
 	Identity transport.Identity `json:"identity,omitempty"` // "": of before it was kept
 	Claim    rnbd.Claim         `json:"claim"`
+	// Device is the name of its block device, "" if it is on an NBD socket.
+	Device string `json:"device,omitempty"`
 }
 
 // aside is a disk that waits for its peer, or its ULP, and the attachment of it that is

@@ -123,6 +123,7 @@ func Run(ctx context.Context, opt Options) []Finding {
 	x.blocks()
 	x.descriptors()
 	x.nbdClients()
+	x.blockDevices()
 	x.sctp()
 	return x.out
 }

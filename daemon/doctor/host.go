@@ -17,6 +17,7 @@ import (
 	"github.com/ironwarp/ironwarp/block/backing"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/device"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 )
 
@@ -298,12 +299,41 @@ func (x *examination) nbdClients() {
 		f.Found = strings.TrimPrefix(f.Found+"; not installed: "+strings.Join(lack, ", "), "; ")
 		f.Do = []string{"apt-get install " + strings.Join(lack, " ")}
 	}
-	if _, err := os.Stat("/sys/module/nbd"); err != nil && slices.Contains(have, "nbd-client") {
-		f.Found += "; the kernel's nbd driver is not loaded"
-		f.Do = append(f.Do, "modprobe nbd")
-		f.Level = Note
-	}
 	x.find(f)
+}
+
+// blockDevices checks for the kernel's nbd, which `ironwarp attach --device` takes.
+func (x *examination) blockDevices() {
+	f := Finding{What: "block devices", Level: OK}
+	devices, connected, err := device.Kernel().Probe()
+	if err == nil {
+		f.Found = fmt.Sprintf("the kernel's nbd has %d devices, %d of them in use", devices, connected)
+		for _, at := range x.attachments() {
+			if at.Device != "" {
+				f.Found += fmt.Sprintf("; %s is %s", at.Device, at.Name())
+			}
+		}
+		x.find(f)
+		return
+	}
+	f.Level, f.Found = Note, err.Error()
+	var e *api.Error
+	if errors.As(err, &e) {
+		f.Found, f.Do = e.Message, []string{"modprobe nbd"}
+		if e.Code == api.CodeForbidden {
+			f.Do = lines(e.Fix)
+		}
+	}
+	f.Instead = "NBD sockets, for nbdcopy, qemu and other NBD clients"
+	x.find(f)
+}
+
+// attachments are those of the daemon, if it runs.
+func (x *examination) attachments() []api.Attachment {
+	if x.run == nil {
+		return nil
+	}
+	return x.run.Attachments
 }
 
 // sctp checks for the kernel's SCTP, and for what makes SCTP in UDP fast.

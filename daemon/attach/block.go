@@ -1,0 +1,107 @@
+package attach
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/device"
+	"github.com/ironwarp/ironwarp/nbd"
+	"github.com/ironwarp/ironwarp/rnbd"
+)
+
+// deviceName is the name of the block device that a request asks for, "" if it asks for
+// none. It fails with an *api.Error.
+func deviceName(k Disk, req api.AttachRequest) (string, error) {
+	switch {
+	case !req.Device && req.Name != "":
+		return "", &api.Error{Code: api.CodeInvalid, Message: "a name is that of a device", Fix: "add --device"}
+	case !req.Device:
+		return "", nil
+	case k.ULP != "":
+		return "", &api.Error{Code: api.CodeForbidden, Message: "block devices are the host's: only root attaches a disk as one", Fix: "attach it without --device and use the NBD socket"}
+	case req.Name == "":
+		return linkName(k), nil
+	}
+	if err := config.CheckExportName(req.Name); err != nil {
+		return "", &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("device name %q %s", req.Name, err)}
+	}
+	return req.Name, nil
+}
+
+// linkName is PEER-EXPORT, with the dashes of PEER doubled as for sockets.
+func linkName(k Disk) string { return strings.ReplaceAll(k.Peer, "-", "--") + "-" + k.Export }
+
+// sameWay fails with an *api.Error if a disk is attached in another way.
+func (at *Attachment) sameWay(name string) error {
+	if at.name == name {
+		return nil
+	}
+	way := "on an NBD socket"
+	if at.name != "" {
+		way = "as the device " + at.name
+	}
+	return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("%s is attached already, %s", at.Key, way), Fix: fmt.Sprintf("ironwarp detach %s, then attach it again", at.Key)}
+}
+
+// nameIsFreeLocked fails with an *api.Error if another disk has the name of a device.
+func (a *Attacher) nameIsFreeLocked(k Disk, name string) error {
+	for _, other := range a.disks {
+		if name != "" && other.name == name && other.Key != k {
+			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("the name %s is that of the device of %s", name, other.Key), Fix: "choose another with --name"}
+		}
+	}
+	return nil
+}
+
+// serveDevice offers an open disk as the attachment's block device.
+func (a *Attacher) serveDevice(at *Attachment, s *session, dk *rnbd.Disk, srv *nbd.Server) error {
+	info, err := srv.Info(at.Key.Export)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	block, err := a.cfg.Devices.Open(ctx, device.Config{
+		Name: at.name, Size: info.Size, BlockSize: info.BlockSize, Flags: info.Flags, MultiConn: dk.Geometry().MultiConn, Log: at.log,
+		Serve: func(ctx context.Context, nc net.Conn) error { return srv.Transmit(ctx, nc, at.Key.Export) },
+		Lost:  func(why *api.Error) { at.stay(why, false) },
+	})
+	if err != nil {
+		stop()
+		return err
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		block.Wait()
+	}()
+	at.mu.Lock()
+	at.block = block
+	at.mu.Unlock()
+	if !at.up(s, dk, srv, stop, served) {
+		a.removeDevice(at)
+		stop()
+		<-served
+		return errDetached(at.Key)
+	}
+	close(at.ready)
+	at.log.Info("disk is attached", "device", block.Path(), "link", block.Link(), "bytes", info.Size)
+	return nil
+}
+
+// removeDevice ends the block device of a disk that is detached, whether it is served or
+// has been left by an earlier life of the daemon.
+func (a *Attacher) removeDevice(at *Attachment) {
+	at.mu.Lock()
+	block := at.block
+	at.mu.Unlock()
+	if block != nil {
+		block.End()
+	}
+	if err := a.cfg.Devices.Remove(at.name); err != nil {
+		at.log.Error("a block device stays, and its I/O fails when it has waited long enough", "error", err)
+	}
+}
