@@ -3,7 +3,9 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -120,6 +122,25 @@ func TestDetachEndsADeviceWhoseDiskIsAway(t *testing.T) {
 	}
 	if err := alpha.api.Detach(t.Context(), "beta", "disk", false); err != nil || k.Device(0) != nil {
 		t.Errorf("detached: %v, %v", err, k.Device(0))
+	}
+}
+
+// The kernel sees that a disk has grown, while it is in use.
+func TestDeviceGrowsWithItsDisk(t *testing.T) {
+	alpha, beta, k := devicePair(t)
+	if _, err := alpha.attachDevice(""); err != nil {
+		t.Fatal(err)
+	}
+	beta.stop()
+	if err := os.Truncate(filepath.Join(beta.dir, "disk.img"), 2<<20); err != nil {
+		t.Fatal(err)
+	}
+	beta.start()
+	eventually(t, "the kernel is told", func() bool {
+		return slices.ContainsFunc(k.Commands(), func(c devicetest.Command) bool { return c.Cmd == 3 && c.Size == 2<<20 })
+	})
+	if _, err := k.Device(0).Do(cmdWrite, 2<<20-512, 512, make([]byte, 512)); err != nil {
+		t.Errorf("a write at the new end: %v", err)
 	}
 }
 

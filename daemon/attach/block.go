@@ -73,9 +73,19 @@ func (a *Attacher) serveDevice(at *Attachment, s *session, dk *rnbd.Disk, srv *n
 		stop()
 		return err
 	}
-	served := make(chan struct{})
+	grown, served := make(chan struct{}, 1), make(chan struct{})
+	note := func(uint64) {
+		select {
+		case grown <- struct{}{}:
+		default: // it is noted
+		}
+	}
+	cancel := dk.OnResize(note)
+	note(0) // it may have grown before
 	go func() {
 		defer close(served)
+		at.followSize(ctx, block, dk, info.Size, grown)
+		cancel()
 		block.Wait()
 	}()
 	at.mu.Lock()
@@ -90,6 +100,27 @@ func (a *Attacher) serveDevice(at *Attachment, s *session, dk *rnbd.Disk, srv *n
 	close(at.ready)
 	at.log.Info("disk is attached", "device", block.Path(), "link", block.Link(), "bytes", info.Size)
 	return nil
+}
+
+// followSize has the kernel see a disk that grows, until ctx ends.
+func (at *Attachment) followSize(ctx context.Context, block *device.Device, dk *rnbd.Disk, size uint64, grown <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-grown:
+		}
+		now := dk.Geometry().Size
+		if now == size {
+			continue
+		}
+		if err := block.Resize(now); err != nil {
+			at.log.Error("the kernel does not take a disk's new size", "device", block.Path(), "bytes", now, "error", err)
+			continue
+		}
+		at.log.Info("a block device has grown", "device", block.Path(), "bytes", now)
+		size = now
+	}
 }
 
 // removeDevice ends the block device of a disk that is detached, whether it is served or
