@@ -99,8 +99,8 @@ func (r *controlRequest) Complete(p *Permit, errno syscall.Errno) {
 		copy(r.answer, p.Buffer())
 	}
 	r.mu.Unlock()
+	r.of.put(p) // whoever has the answer finds the queue as it was
 	r.result <- errno
-	r.of.put(p)
 }
 
 // Control sends one request with the given user header, and copies its answer, len(answer)

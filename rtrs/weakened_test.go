@@ -8,9 +8,9 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-// TestWithoutAtMostOnce shows that TestWriteWhoseAnswerWasLostIsNotExecutedAgain finds
-// what the slots keep away.
-func TestWithoutAtMostOnce(t *testing.T) {
+// TestScenesWithoutTheirChecks shows that TestWriteWhoseAnswerWasLostIsNotExecutedAgain
+// finds what the slots keep away.
+func TestScenesWithoutTheirChecks(t *testing.T) {
 	checks.SwitchOff(checks.AtMostOnce)
 	defer checks.SwitchOff(checks.None)
 	if n := answerLost(t); n < 2 {

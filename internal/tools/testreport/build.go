@@ -80,7 +80,10 @@ func (r *runner) build(ctx context.Context, pass, variant string, pkgs []string,
 			r.fault("build the tests ("+pass+")", fmt.Sprintf("there is none of %s", pkg))
 			continue
 		}
-		if pass == passHosts || pass == passWeak {
+		if pass == passWeak && !strings.Contains(pkg, labPrefix+"/") {
+			j.tests = []string{scenesTest}
+		}
+		if j.tests == nil && (pass == passHosts || pass == passWeak) {
 			jobs = append(jobs, j.split(ctx)...)
 		} else {
 			jobs = append(jobs, j)
