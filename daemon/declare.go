@@ -199,6 +199,9 @@ func changed(s api.PeerSpec, c api.PeerChange) (api.PeerSpec, error) {
 			replace(append(append([]string{"local_id", "remote_id", "auth", "profile", "mode", "gateway", "child_sas", "idle_reap"}, ofSecret...), ofCertificates...)...)
 		}
 	}
+	if names("no_path") && c.NoPath != config.NoPathFail {
+		replace("fail_after")
+	}
 	for _, k := range c.Set {
 		if will[k] == nil {
 			delete(was, k)

@@ -84,16 +84,31 @@ func (d *Daemon) orderPath(q api.PathRequest) ([]api.Session, error) {
 	})
 }
 
-// setPolicy changes how the open sessions with a peer spread I/O over their paths.
+// setPolicy changes how the open sessions with a peer spread I/O over their paths, and what
+// becomes of it without one.
 func (d *Daemon) setPolicy(q api.PolicyRequest) ([]api.Session, error) {
-	policy, err := rtrs.ParsePolicy(q.Policy)
+	var policy rtrs.Policy
+	var err error
+	if q.Policy != "" || q.NoPath == "" {
+		if policy, err = rtrs.ParsePolicy(q.Policy); err != nil {
+			return nil, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("unknown policy %q; allowed: %s", q.Policy, strings.Join(rtrs.Policies(), ", "))}
+		}
+	}
+	noPath, err := noPathOf(q.NoPath, q.FailAfter)
 	if err != nil {
-		return nil, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("unknown policy %q; allowed: %s", q.Policy, strings.Join(rtrs.Policies(), ", "))}
+		return nil, err
 	}
 	if _, err := d.findPeer(q.Peer); err != nil {
 		return nil, err
 	}
-	return d.eachSession(q.Peer, func(cl *rtrs.Client) { cl.SetPolicy(policy) })
+	return d.eachSession(q.Peer, func(cl *rtrs.Client) {
+		if q.Policy != "" {
+			cl.SetPolicy(policy)
+		}
+		if q.NoPath != "" {
+			cl.SetNoPath(noPath)
+		}
+	})
 }
 
 // eachSession does something to the open sessions that this host has with a peer, and

@@ -95,10 +95,16 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 	if p.Heartbeat.Missed = s.HeartbeatMisses; s.HeartbeatMisses < 0 || s.HeartbeatMisses > config.MaxHeartbeatMisses {
 		return bad("%d heartbeats missed; allowed: 1 to %d", s.HeartbeatMisses, config.MaxHeartbeatMisses)
 	}
+	if p.ReconnectAttempts = s.ReconnectAttempts; s.ReconnectAttempts < 0 || s.ReconnectAttempts > config.MaxReconnectAttempts {
+		return bad("%d attempts to reconnect; allowed: 0, for any number, to %d", s.ReconnectAttempts, config.MaxReconnectAttempts)
+	}
+	var err error
+	if p.NoPath, err = noPathOf(s.NoPath, s.FailAfter); err != nil {
+		return config.Peer{}, err
+	}
 	if s.ChildSAs < 0 || s.ChildSAs > pad.MaxChildren {
 		return bad("%d child SAs; allowed: powers of two up to %d", s.ChildSAs, pad.MaxChildren)
 	}
-	var err error
 	if s.IdleReap != "" {
 		if p.IdleReap, err = time.ParseDuration(s.IdleReap); err != nil || p.IdleReap < config.MinIdleReap || p.IdleReap > config.MaxIdleReap {
 			return bad("idle reap %q; allowed: %s to %s", s.IdleReap, config.FormatDuration(config.MinIdleReap), config.FormatDuration(config.MaxIdleReap))
@@ -118,6 +124,26 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 			Fix: "make a secret here with --generate-psk, or name the file that has it with --psk-file (- reads it from standard input); for certificates give --cert-file, --key-file and --ca-file"}
 	}
 	return p, nil
+}
+
+// noPathOf is what becomes of I/O without a path.
+func noPathOf(noPath, failAfter string) (n rtrs.NoPath, err error) {
+	if n.Fail, err = oneOf("no path", noPath, config.NoPathQueue, config.NoPathFail); err != nil {
+		return n, err
+	}
+	n.Fail = !n.Fail
+	switch {
+	case failAfter == "" && n.Fail:
+		n.After = config.DefaultFailAfter
+	case failAfter == "":
+	case !n.Fail:
+		return n, &api.Error{Code: api.CodeInvalid, Message: "I/O that waits without a path does not fail after " + failAfter, Fix: "give no path: fail beside it"}
+	default:
+		if n.After, err = time.ParseDuration(failAfter); err != nil || n.After < config.MinFailAfter || n.After > config.MaxFailAfter {
+			return n, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("fail after %q; allowed: %s to %s", failAfter, config.FormatDuration(config.MinFailAfter), config.FormatDuration(config.MaxFailAfter))}
+		}
+	}
+	return n, nil
 }
 
 func protectionOf(s api.PeerSpec) (config.Protection, error) {
@@ -178,7 +204,10 @@ func specOf(p config.Peer) api.PeerSpec {
 	if p.Heartbeat.Interval > 0 {
 		s.HeartbeatInterval = config.FormatDuration(p.Heartbeat.Interval)
 	}
-	s.HeartbeatMisses = p.Heartbeat.Missed
+	s.HeartbeatMisses, s.ReconnectAttempts = p.Heartbeat.Missed, p.ReconnectAttempts
+	if p.NoPath.Fail {
+		s.NoPath, s.FailAfter = config.NoPathWords(p.NoPath)
+	}
 	if p.Protection == config.ProtectIPsec {
 		s.LocalID, s.RemoteID, s.Profile, s.Mode = p.LocalID, p.RemoteID, p.Profile, p.Mode
 		s.Auth, s.PSKFile, s.CertFile, s.KeyFile, s.CAFiles = string(p.Auth), p.PSKFile, p.CertFile, p.KeyFile, p.CAFiles

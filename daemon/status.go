@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/carrier"
+	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
@@ -44,9 +46,13 @@ func (d *Daemon) sessionStates(who local.Caller) []api.Session {
 		if s.IsPaused() {
 			v.State = api.PeerPaused
 		}
-		v.Policy = s.Policy.String()
+		if s.Failing {
+			v.State = api.SessionFailing
+		}
+		v.Policy, v.FailAfterSeconds, v.ReconnectAttempts = s.Policy.String(), s.NoPath.After.Seconds(), s.Attempts
+		v.NoPath, _ = config.NoPathWords(s.NoPath)
 		for _, t := range s.Paths {
-			v.Paths = append(v.Paths, pathState(t, now))
+			v.Paths = append(v.Paths, pathState(s.Peer, t, now))
 		}
 		out = append(out, v)
 	}
@@ -64,7 +70,7 @@ func (d *Daemon) sessionStates(who local.Caller) []api.Session {
 }
 
 // pathState describes a path of a session.
-func pathState(t rtrs.PathInfo, now time.Time) api.SessionPath {
+func pathState(peer string, t rtrs.PathInfo, now time.Time) api.SessionPath {
 	v := api.SessionPath{Name: t.Name, Address: t.Remote.String(), State: t.State.String(), Paused: isPaused(t.Conns), Avoided: t.Avoided, AgeSeconds: now.Sub(t.Since).Seconds(),
 		Streams: len(t.Conns), InFlight: t.InFlight, LatencySeconds: t.Latency.Seconds(), Reconnects: t.Reconnects, Failures: t.Failures, Failovers: t.Moved,
 		Reads: t.Stats.Reads, Writes: t.Stats.Writes, ReadBytes: t.Stats.ReadBytes, WriteBytes: t.Stats.WriteBytes}
@@ -73,6 +79,10 @@ func pathState(t rtrs.PathInfo, now time.Time) api.SessionPath {
 	}
 	if t.LastError != nil && t.State != rtrs.PathConnected {
 		v.Problem = apiError(t.LastError)
+	}
+	if t.State == rtrs.PathGivenUp && v.Problem != nil {
+		v.Problem = &api.Error{Code: v.Problem.Code, Message: fmt.Sprintf("given up after %d attempts: %s", t.Tries, v.Problem.Message),
+			Fix: fmt.Sprintf("when the cause is mended: `ironwarp path reconnect %s %s`", peer, t.Name)}
 	}
 	return v
 }

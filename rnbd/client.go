@@ -16,7 +16,7 @@ import (
 
 // ClientConfig describes a session with a server of exports.
 type ClientConfig struct {
-	// RTRS is the session. Its OnConnect and OnResend are set by Connect.
+	// RTRS is the session. Its OnConnect, OnResend and OnNoPath are set by Connect.
 	RTRS   rtrs.ClientConfig
 	Logger *slog.Logger
 }
@@ -48,7 +48,7 @@ func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	}
 	c := &Client{log: cfg.Logger}
 	cfg.RTRS.OnConnect = c.onConnect
-	cfg.RTRS.OnResend = onResend
+	cfg.RTRS.OnResend, cfg.RTRS.OnNoPath = onResend, c.failHeld
 	if cfg.RTRS.Logger == nil {
 		cfg.RTRS.Logger = cfg.Logger
 	}

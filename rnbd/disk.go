@@ -116,10 +116,25 @@ func (u *diskUser) Abandon() {
 		}
 		return 0
 	})
-	for _, io := range u.order.drop(u) {
-		io.finish(syscall.ECANCELED)
+	u.dropHeld(func(io *diskIO) bool { return io.permits[0].User == u }, syscall.ECANCELED)
+}
+
+// dropHeld ends writes that have not been sent, since they overlap others.
+func (d *Disk) dropHeld(which func(*diskIO) bool, errno syscall.Errno) {
+	for _, io := range d.order.drop(which) {
+		io.finish(errno)
 	}
 }
+
+// failHeld implements rtrs.ClientConfig.OnNoPath: what waits for writes fails as they have.
+func (c *Client) failHeld() {
+	for _, d := range c.Disks() {
+		d.dropHeld(anyIO, syscall.EIO)
+		d.c.rt.EndBatch()
+	}
+}
+
+func anyIO(*diskIO) bool { return true }
 
 // OnBatchEnd implements block.Device.
 func (d *Disk) OnBatchEnd(f func()) (cancel func()) { return d.c.rt.OnBatchEnd(f) }

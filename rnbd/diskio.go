@@ -110,8 +110,11 @@ func (d *Disk) tryGet(u *diskUser, op block.Op, off uint64, n uint32, fl block.F
 }
 
 func ioError(err error) error {
-	if errors.Is(err, rtrs.ErrClosed) {
+	switch {
+	case errors.Is(err, rtrs.ErrClosed):
 		return syscall.ESHUTDOWN
+	case errors.Is(err, rtrs.ErrNoPath):
+		return fmt.Errorf("%w: %w", err, syscall.EIO)
 	}
 	return err
 }
@@ -197,6 +200,12 @@ func (io *diskIO) Submit(done block.Completion, more bool) {
 	io.acked = d.writes.acked.Load()
 	if !io.op.Writes() || d.order.begin(io) {
 		io.send(more)
+		return
+	}
+	select {
+	case <-d.c.rt.NoPath(): // I/O has begun to fail, perhaps without this one
+		d.dropHeld(anyIO, syscall.EIO)
+	default:
 	}
 }
 
@@ -251,6 +260,8 @@ func (io *diskIO) Complete(p *rtrs.Permit, errno syscall.Errno) {
 		}
 	case errFenced:
 		io.d.noteFenced()
+	case syscall.ENOTCONN:
+		errno = syscall.EIO
 	}
 	switch {
 	case errno != 0:
@@ -279,10 +290,41 @@ func (io *diskIO) finish(errno syscall.Errno) {
 	done, d := io.done, io.d
 	var next *diskIO
 	if io.op.Writes() {
-		next = d.order.end(io)
+		next = io.leave(errno)
 	}
 	io.done = nil
 	done.Complete(errno)
+	d.sendHeld(next)
+}
+
+// leave ends the write's place in the order: now, or when what failed without an answer
+// cannot be executed any more. It returns what may be sent.
+func (io *diskIO) leave(errno syscall.Errno) (ready *diskIO) {
+	d := io.d
+	if errno != 0 {
+		late := &diskIO{d: d, op: io.op, off: io.off, n: io.n}
+		for _, p := range io.permits {
+			if p.OnSettled(late.settled) {
+				late.left.Add(1)
+			}
+		}
+		if late.left.Load() > 0 {
+			d.order.succeed(io, late)
+			return nil
+		}
+	}
+	return d.order.end(io)
+}
+
+// settled is called for each part of a write that failed without an answer.
+func (io *diskIO) settled() {
+	if io.left.Add(-1) == 0 {
+		io.d.sendHeld(io.d.order.end(io))
+	}
+}
+
+// sendHeld sends writes that waited for others.
+func (d *Disk) sendHeld(next *diskIO) {
 	ended := false
 	for w := next; w != nil; w = next {
 		next, w.next = w.next, nil

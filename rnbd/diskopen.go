@@ -147,9 +147,20 @@ func (d *Disk) revive(ctx context.Context) {
 		d.tried = time.Now()
 	}
 	d.mu.Unlock()
-	if due {
-		d.reopen(ctx, d.c.rt, d.hasFailed)
+	if !due {
+		return
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	noPath := d.c.rt.NoPath()
+	d.c.background(func() {
+		select {
+		case <-noPath:
+			cancel() // nobody waits for a path
+		case <-ctx.Done():
+		}
+	})
+	d.reopen(ctx, d.c.rt, d.hasFailed)
 }
 
 // noteLost handles ENODEV of an I/O: the server does not know the device any more,

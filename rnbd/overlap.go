@@ -8,7 +8,8 @@ import (
 // overlaps makes overlapping writes of a disk begin one after the other, in the order of
 // submission. An unanswered write is resent when its path is lost, although the server
 // may have carried it out: if a later overlapping write had been acknowledged meanwhile,
-// the earlier data would overwrite it.
+// the earlier data would overwrite it. One that failed without an answer may still be
+// executed, until it is settled.
 type overlaps struct {
 	mu     sync.Mutex // guards the fields below it
 	flying []extent
@@ -58,12 +59,23 @@ func (w *overlaps) end(io *diskIO) (ready *diskIO) {
 	return ready
 }
 
-// drop removes a user's writes that have not been sent.
-func (w *overlaps) drop(u *diskUser) (all []*diskIO) {
+// succeed has another write stand for one that was sent.
+func (w *overlaps) succeed(io, by *diskIO) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.flying {
+		if w.flying[i].io == io {
+			w.flying[i].io = by
+		}
+	}
+}
+
+// drop removes writes that have not been sent.
+func (w *overlaps) drop(which func(*diskIO) bool) (all []*diskIO) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.held = slices.DeleteFunc(w.held, func(io *diskIO) bool {
-		if io.permits[0].User != u {
+		if !which(io) {
 			return false
 		}
 		all = append(all, io)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"syscall"
 	"time"
+
+	"github.com/ironwarp/ironwarp/rtrs"
 )
 
 // An open disk that its server cannot reopen yet waits, as it does for a path: I/O in
@@ -73,6 +75,8 @@ func (d *Disk) wait(ctx context.Context) error {
 	select {
 	case <-ended:
 		return nil
+	case <-d.c.rt.NoPath():
+		return ioError(rtrs.ErrNoPath)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -44,6 +44,10 @@ type ClientConfig struct {
 	QueueDepth int         // most I/Os in flight; 0 means DefaultQueueDepth; the server may allow fewer
 	Setup      verbs.Setup // start-up of each connection
 	Heartbeat  HeartbeatConfig
+	NoPath     NoPath
+	// ReconnectAttempts is how many attempts to bring a path up may fail in a row, once the
+	// session is open, before it is given up; 0: any number.
+	ReconnectAttempts int
 
 	// OnConnect is called when a path has come up to a server that knows nothing of the
 	// session, or has forgotten it, before waiting I/O is resent: reopen with
@@ -54,6 +58,8 @@ type ClientConfig struct {
 	// of it is executing any more, or sent after Share.Resume. It may change the permit's
 	// Header, and look at InDoubt. A result other than 0 ends the I/O.
 	OnResend func(p *Permit) syscall.Errno
+	// OnNoPath is called when I/O has begun to fail, see NoPath. It must not block.
+	OnNoPath func()
 
 	Logger *slog.Logger
 }
@@ -112,6 +118,12 @@ type Client struct {
 	epoch     uuid          // the server's for the session; zero: it has to be introduced
 	parked    []*Permit     // in the order of posting
 	suspended []*Permit     // by their shares, in the order of posting
+	noPath    NoPath
+	noPathSet chan struct{} // closed when noPath changes
+	outage    *outage       // nil while a path can take I/O
+	attempts  int           // ClientConfig.ReconnectAttempts
+	failing   bool          // I/O fails, since the outage lasts too long
+	failingCh chan struct{} // closed while failing
 	closing   bool
 	began     bool   // Connect has returned
 	ids       uint64 // of incarnations
@@ -132,7 +144,8 @@ func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	cl := &Client{cfg: cfg, log: cfg.Logger, since: time.Now(), news: make(chan struct{}, 1), ctlUp: make(chan struct{}), ended: make(chan struct{}), entering: make(chan struct{}, 1)}
+	cl := &Client{cfg: cfg, log: cfg.Logger, since: time.Now(), news: make(chan struct{}, 1), ctlUp: make(chan struct{}), ended: make(chan struct{}), entering: make(chan struct{}, 1),
+		noPath: cfg.NoPath, attempts: cfg.ReconnectAttempts, noPathSet: make(chan struct{}), failingCh: make(chan struct{})}
 	cl.up.Store(new([]*clientPath))
 	cl.policy.Store(uint32(cfg.Policy))
 	cl.ctx, cl.cancel = context.WithCancel(context.Background())

@@ -167,17 +167,20 @@ func (c *clientConn) response(imm uint64, stats *Stats) {
 		ch.stag = stag
 	}
 	mine := p.state.CompareAndSwap(c.path.flying(permitFlying), permitIdle) || p.state.CompareAndSwap(c.path.flying(permitControl), permitIdle)
+	settle := !mine && p.state.CompareAndSwap(c.path.flying(permitSettle), permitIdle)
 	if ch.posted != 0 {
 		t.measure(nanotime() - ch.posted)
 	}
 	if t.free(ch) != nil && errno == 0 {
 		errno = syscall.EIO
 	}
-	if !mine {
+	switch {
+	case mine:
+		stats.count(p.dir, p.n, errno)
+	case !settle:
 		cl.unpark(p)
 		return
 	}
-	stats.count(p.dir, p.n, errno)
 	p.finish(errno)
 }
 
@@ -232,7 +235,7 @@ func (t *clientPath) watch() {
 	var look <-chan time.Time
 	var away time.Duration
 	for {
-		if look == nil && t.cl.hasOther(t) {
+		if look == nil && (t.cl.hasOther(t) || t.cl.mayFail()) {
 			ticker := time.NewTicker(avoidTick)
 			defer ticker.Stop()
 			look = ticker.C
@@ -254,7 +257,7 @@ func (t *clientPath) watch() {
 			case away < avoidAfter:
 				away += avoidTick
 			}
-			t.avoided.Store(away >= avoidAfter)
+			t.avoid(away >= avoidAfter)
 			if away >= avoidAfter && t.cl.hasOther(t) {
 				t.cl.move(t)
 			}
@@ -271,6 +274,17 @@ func (t *clientPath) watch() {
 			}
 		}
 	}
+}
+
+// avoid notes whether the path's security association has been away for a while.
+func (t *clientPath) avoid(on bool) {
+	if t.avoided.Load() == on {
+		return
+	}
+	t.cl.mu.Lock()
+	defer t.cl.mu.Unlock()
+	t.avoided.Store(on)
+	t.cl.reckonLocked()
 }
 
 // isPaused reports whether a connection's security association is down.

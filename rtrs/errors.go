@@ -25,6 +25,8 @@ var (
 	// ErrAnotherServer: an address of a session's is not that of the server of its other
 	// paths.
 	ErrAnotherServer = errors.New("rtrs: the paths of a session lead to different servers")
+	// ErrNoPath: the session has had no path for as long as ClientConfig.NoPath has I/O wait.
+	ErrNoPath = errors.New("rtrs: no path to the server")
 	// ErrPathLost: the path was lost during a control request.
 	ErrPathLost = errors.New("rtrs: the path to the server was lost")
 )
@@ -83,6 +85,9 @@ type shrunkError struct {
 func (e *shrunkError) Error() string {
 	return fmt.Sprintf("rtrs: the server's %s is now %d, below the %d of this session; restore the setting there or attach again", e.what, e.had, e.want)
 }
+
+// errAway is why a path is torn down when I/O fails for want of one.
+var errAway = fmt.Errorf("%w: its security association is away, and I/O waits no longer", ErrPathLost)
 
 func violation(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))

@@ -30,6 +30,9 @@ type ClientInfo struct {
 	Since      time.Time // in this state
 	LastError  error     // why no path is up; nil while connected
 	Policy     Policy
+	NoPath     NoPath
+	Attempts   int  // ClientConfig.ReconnectAttempts
+	Failing    bool // I/O fails, as NoPath has it
 	QueueDepth int
 	MaxIO      int
 	InFlight   int // permits in use
@@ -59,7 +62,7 @@ func (cl *Client) Info() ClientInfo {
 	i := ClientInfo{Name: cl.cfg.Name, Policy: cl.Policy(), QueueDepth: cl.depth, MaxIO: cl.maxIO, InFlight: cl.pool.inUse(), Stats: cl.counters.snapshot()}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	i.State, i.Since = cl.state, cl.since
+	i.State, i.Since, i.NoPath, i.Attempts, i.Failing = cl.state, cl.since, cl.noPath, cl.attempts, cl.failing
 	for _, t := range cl.paths {
 		p := t.infoLocked()
 		if len(i.Paths) == 0 || i.Paths[0].State != PathConnected && p.State == PathConnected && len(i.Conns) == 0 {

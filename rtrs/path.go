@@ -14,7 +14,7 @@ import (
 
 // PathState is the state of one of a client's paths.
 //
-//	Connecting ──▶ Connected ◀──▶ Reconnecting
+//	Connecting ──▶ Connected ◀──▶ Reconnecting ──ReconnectAttempts──▶ GivenUp ──Reconnect──▶ Connecting
 //	                    └──Disconnect──▶ Disconnected ──Reconnect──▶ Connecting
 type PathState uint8
 
@@ -24,10 +24,11 @@ const (
 	PathConnected
 	PathReconnecting
 	PathDisconnected // until Path.Reconnect
+	PathGivenUp      // as many attempts have failed as there may be; until Path.Reconnect
 )
 
 func (s PathState) String() string {
-	return [...]string{"connecting", "connected", "reconnecting", "disconnected"}[s]
+	return [...]string{"connecting", "connected", "reconnecting", "disconnected", "given-up"}[s]
 }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -67,6 +68,8 @@ type Path struct {
 	failures   uint64      // attempts that came to nothing; guarded by Client.mu
 	wasUp      bool        // guarded by Client.mu
 	off        bool        // disconnected by Disconnect; guarded by Client.mu
+	again      bool        // an attempt is wanted at once; guarded by Client.mu
+	tries      int         // attempts that failed in a row, once the session was open; guarded by Client.mu
 }
 
 // pathChunk is what a path has for a permit's request: memory here, and a chunk of the
@@ -242,14 +245,19 @@ func (t *Path) Remove() {
 // waits for one.
 func (t *Path) Disconnect() { t.want(true) }
 
-// Reconnect brings the path up again after Disconnect, or at once if it waits for the
-// next attempt.
+// Reconnect brings the path up again after Disconnect, or when it has been given up, or at
+// once if it waits for the next attempt.
 func (t *Path) Reconnect() { t.want(false) }
 
 func (t *Path) want(off bool) {
 	t.cl.mu.Lock()
-	t.off = off
+	t.off, t.again = off, !off
 	t.cl.mu.Unlock()
+	t.look()
+}
+
+// look has the path look at what is wanted.
+func (t *Path) look() {
 	select {
 	case t.poke <- struct{}{}:
 	default:
@@ -273,6 +281,7 @@ type PathInfo struct {
 	Incarnation uint64        // attempts to connect the path
 	Reconnects  uint64        // successful ones after the first
 	Failures    uint64        // attempts that failed
+	Tries       int           // of them, since the path was up last, or Reconnect
 	InFlight    int           // requests that were not answered
 	Moved       uint64        // requests that went on by another path
 	Latency     time.Duration // a moving average of what a request takes; 0 while there is one path only
@@ -289,7 +298,7 @@ func (t *Path) Info() PathInfo {
 
 func (t *Path) infoLocked() PathInfo {
 	i := PathInfo{Name: t.cfg.Name, State: t.state, Since: t.since, LastError: t.lastErr, Remote: t.cfg.Remote, Incarnation: t.inc,
-		Reconnects: t.reconnects, Failures: t.failures, InFlight: int(t.flying.Load()), Moved: t.moved.Load(), Latency: time.Duration(t.latency.Load()), Stats: t.counters.snapshot()}
+		Reconnects: t.reconnects, Failures: t.failures, Tries: t.tries, InFlight: int(t.flying.Load()), Moved: t.moved.Load(), Latency: time.Duration(t.latency.Load()), Stats: t.counters.snapshot()}
 	if t.current != nil {
 		i.Avoided = t.current.avoided.Load()
 		for _, c := range t.current.conns {

@@ -45,6 +45,7 @@ const (
 	permitParked
 	permitFlying
 	permitControl // flying, with a control request, which goes on by no other path
+	permitSettle  // flying, to settle it
 )
 
 // flying is the state of a permit whose request is in flight on t.
@@ -52,7 +53,7 @@ func (t *clientPath) flying(kind uint64) uint64 { return kind | t.id<<8 }
 
 // Permit is the right to have one I/O in flight, and the memory for it. It is
 // used by one goroutine at a time: Get, fill Buffer, Submit, and after the
-// completion Put or another Submit.
+// completion Put or another Submit; Put alone where the result is ENOTCONN.
 type Permit struct {
 	// User is for the client's user; it keeps its value when the permit is put back.
 	User any
@@ -74,6 +75,9 @@ type Permit struct {
 	tried    bool   // sent on some path: the server may have carried out the I/O
 	inDoubt  bool   // tried in a session that the server has forgotten
 	greeting uint64 // Client.greetings when the I/O was submitted, or OnResend saw it
+
+	unsettled bool   // a write that failed for want of a path may still be executed
+	settled   func() // called when it is not any more
 
 	share *Share // the share it was taken from; changed with permitPool.mu held
 }
@@ -119,7 +123,7 @@ func (p *Permit) ID() int { return p.id }
 
 // Submit starts an I/O of the first n bytes of Buffer, with a user header of at most
 // MaxHeader bytes, which is copied. done is called exactly once. The I/O waits while
-// there is no path to the server.
+// there is no path to the server, or fails with ENOTCONN as ClientConfig.NoPath has it.
 func (p *Permit) Submit(dir Dir, header []byte, n int, done Completion) {
 	p.submit(dir, header, n, done, false)
 }
@@ -139,7 +143,7 @@ func (p *Permit) SubmitAgain(done Completion) {
 }
 
 func (p *Permit) submit(dir Dir, header []byte, n int, done Completion, more bool) {
-	if n < 0 || n > p.cl.maxIO || len(header) > MaxHeader {
+	if n < 0 || n > p.cl.maxIO || len(header) > MaxHeader || p.unsettled {
 		done.Complete(p, syscall.EINVAL)
 		return
 	}
@@ -180,6 +184,11 @@ func (cl *Client) park(p *Permit) bool {
 		cl.mu.Unlock()
 		p.state.Store(permitIdle)
 		p.finish(syscall.ESHUTDOWN)
+		return true
+	}
+	if cl.failing && !p.unsettled {
+		cl.mu.Unlock()
+		p.failWithoutPath()
 		return true
 	}
 	defer cl.mu.Unlock()
@@ -284,8 +293,11 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 	more = more && p.n < sendAtOnce
 	imm := reqImm(uint32(p.id), p.n+uint32(p.hlen), t.offBits)
 	kind := uint64(permitFlying)
-	if p.control {
+	switch {
+	case p.control:
 		kind = permitControl
+	case p.unsettled:
+		kind = permitSettle
 	}
 	p.sent, p.tried = true, true
 	p.state.Store(t.flying(kind))
@@ -334,10 +346,25 @@ func (cl *Client) TryGetN(ps []*Permit) (ok bool, err error) { return cl.tryN(ni
 
 // Put returns permits. It may be called from any goroutine and within a completion.
 func (cl *Client) Put(ps ...*Permit) {
+	owing := slices.ContainsFunc(ps, func(p *Permit) bool { return p.unsettled })
 	for _, p := range ps {
-		p.n = 0
-		p.moveTo(nil)
+		switch {
+		case p.unsettled:
+			cl.settle(p)
+		default:
+			p.n = 0
+			p.moveTo(nil)
+			if owing {
+				cl.give(p)
+			}
+		}
 	}
+	if !owing {
+		cl.give(ps...)
+	}
+}
+
+func (cl *Client) give(ps ...*Permit) {
 	if cl.pool.put(ps...) {
 		cl.release()
 	}

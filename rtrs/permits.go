@@ -21,6 +21,7 @@ type permitPool struct {
 	last   *permitWaiter
 	spare  *permitWaiter
 	closed bool
+	over   error // why nobody gets a permit, nil if they do
 	total  int
 	lent   int // permits that are none of the pool's, and in use
 
@@ -35,14 +36,16 @@ type permitWaiter struct {
 	into  []*Permit
 	ready chan struct{} // capacity 1
 	given bool
+
+	refused error
 }
 
 // take fills into, and queues if it must.
 func (p *permitPool) take(ctx context.Context, share *Share, into []*Permit) error {
 	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		return ErrClosed
+	if p.over != nil {
+		defer p.mu.Unlock()
+		return p.over
 	}
 	if p.popLocked(share, into, p.first == nil) {
 		p.mu.Unlock()
@@ -65,13 +68,15 @@ func (p *permitPool) take(ctx context.Context, share *Share, into []*Permit) err
 			p.giveLocked(into)
 			clear(into)
 		}
+	case err != nil && w.refused != nil:
+		<-w.ready
 	case err != nil:
 		p.unlinkLocked(w)
 		p.serveLocked()
 	default:
-		err = ErrClosed
+		err = w.refused
 	}
-	w.into, w.share, w.given = nil, nil, false
+	w.into, w.share, w.given, w.refused = nil, nil, false, nil
 	w.next, p.spare = p.spare, w
 	return err
 }
@@ -80,8 +85,8 @@ func (p *permitPool) take(ctx context.Context, share *Share, into []*Permit) err
 func (p *permitPool) try(share *Share, into []*Permit) (ok bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return false, ErrClosed
+	if p.over != nil {
+		return false, p.over
 	}
 	return p.popLocked(share, into, p.first == nil), nil
 }
@@ -130,14 +135,30 @@ func (p *permitPool) close() (last bool) {
 		return false
 	}
 	p.closed = true
+	p.refuseLocked(ErrClosed)
+	return p.lastLocked()
+}
+
+// refuse fails all current and future waiters with err; nil ends that.
+func (p *permitPool) refuse(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.refuseLocked(err)
+	}
+}
+
+func (p *permitPool) refuseLocked(err error) {
+	if p.over = err; err == nil {
+		return
+	}
 	for w := p.first; w != nil; {
 		next := w.next
-		w.next = nil
+		w.next, w.refused = nil, err
 		w.ready <- struct{}{}
 		w = next
 	}
 	p.first, p.last = nil, nil
-	return p.lastLocked()
 }
 
 // popLocked fills into. Unless it is its turn, share gets only what it is owed.

@@ -12,7 +12,7 @@ import (
 // first waits until a path is up, until all have failed for good, or until ctx ends.
 func (cl *Client) first(ctx context.Context) error {
 	for {
-		up, wait, err := cl.attempts()
+		up, wait, err := cl.outcome()
 		switch {
 		case up:
 			return nil
@@ -24,21 +24,21 @@ func (cl *Client) first(ctx context.Context) error {
 			continue
 		case <-ctx.Done():
 		}
-		if up, _, err = cl.attempts(); up {
+		if up, _, err = cl.outcome(); up {
 			return nil
 		} else if err != nil {
 			return errors.Join(err, ctx.Err()) // the timeout alone says less
 		}
 		cl.cancel()
 		cl.running.Wait()
-		_, _, err = cl.attempts()
+		_, _, err = cl.outcome()
 		return cmp.Or(err, ctx.Err())
 	}
 }
 
-// attempts reports whether a path is up, and if not, with what all have failed, and whether
+// outcome reports whether a path is up, and if not, with what all have failed, and whether
 // to wait for one that has not been tried yet, or may be tried again.
-func (cl *Client) attempts() (up, wait bool, err error) {
+func (cl *Client) outcome() (up, wait bool, err error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if cl.state == Connected {
@@ -96,35 +96,68 @@ func (t *Path) run(ctx context.Context) {
 	}
 }
 
-// pause waits for the time of the next attempt, and as long as the path is disconnected.
-// It returns false if the path is to end.
+// pause waits for the time of the next attempt, and as long as the path is disconnected, or
+// has been given up. It returns false if the path is to end.
 func (t *Path) pause(d time.Duration) bool {
 	due := time.After(d)
 	for {
-		off := t.isOff()
-		if off {
-			t.setState(PathDisconnected)
+		again, rests := t.rests()
+		switch {
+		case again:
+			return true
+		case rests:
 			due = nil
 		}
 		select {
 		case <-due:
 			return true
 		case <-t.poke:
-			if !t.isOff() {
-				t.setState(PathConnecting)
-				return true
-			}
 		case <-t.ctx.Done():
 			return false
 		}
 	}
 }
 
-func (t *Path) setState(s PathState) {
-	t.cl.mu.Lock()
-	defer t.cl.mu.Unlock()
+// rests reports whether an attempt is wanted at once, or none for now.
+func (t *Path) rests() (again, rests bool) {
+	cl := t.cl
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	switch {
+	case t.again:
+		t.again, t.tries = false, 0
+		t.setStateLocked(PathConnecting)
+		return true, false
+	case t.off:
+		t.setStateLocked(PathDisconnected)
+		return false, true
+	case cl.attempts > 0 && t.tries >= cl.attempts:
+		if t.state != PathGivenUp {
+			cl.log.Warn("path given up until somebody reconnects it", "session", cl.cfg.Name, "path", t.cfg.Name, "attempts", t.tries, "error", t.lastErr)
+		}
+		t.setStateLocked(PathGivenUp)
+		return false, true
+	}
+	return false, false
+}
+
+func (t *Path) setStateLocked(s PathState) {
 	if t.state != s {
 		t.state, t.since = s, time.Now()
+	}
+}
+
+// SetReconnectAttempts changes ClientConfig.ReconnectAttempts. A path that has been given up
+// is tried again.
+func (cl *Client) SetReconnectAttempts(n int) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	cl.attempts = n
+	for _, t := range cl.paths {
+		if t.state == PathGivenUp {
+			t.again = true
+			t.look()
+		}
 	}
 }
 
@@ -151,6 +184,7 @@ func (cl *Client) pathDown(t *clientPath, err error) {
 			t.path.state, t.path.since = PathReconnecting, now
 		}
 	}
+	cl.reckonLocked()
 }
 
 // end ends an incarnation: its I/O goes on by other paths, its connections end, and its
@@ -183,6 +217,8 @@ func (cl *Client) move(t *clientPath) {
 		case p.state.CompareAndSwap(t.flying(permitFlying), permitParked):
 			t.path.moved.Add(1)
 			cl.parked = append(cl.parked, p)
+		case p.state.CompareAndSwap(t.flying(permitSettle), permitParked):
+			cl.parked = append(cl.parked, p)
 		case t.isDown() && p.state.CompareAndSwap(t.flying(permitControl), permitIdle):
 			ended = append(ended, p)
 		}
@@ -195,8 +231,10 @@ func (cl *Client) move(t *clientPath) {
 	cl.startParked()
 }
 
-// startParked sends what waits for a path, as far as paths can take it.
+// startParked sends what waits for a path, as far as paths can take it, or has it fail if it
+// is to wait no more.
 func (cl *Client) startParked() {
+	cl.failParked()
 	for {
 		cl.mu.Lock()
 		i := slices.IndexFunc(cl.parked, func(p *Permit) bool { return cl.pick(p) != nil })
@@ -243,8 +281,9 @@ func (cl *Client) resume(t *clientPath, epoch uuid) error {
 			if p.wasUp {
 				p.reconnects++
 			}
-			p.wasUp = true
+			p.wasUp, p.again, p.tries = true, false, 0
 			cl.epoch = epoch
+			cl.reckonLocked()
 			cl.mu.Unlock()
 			cl.notify()
 			t.flush()
@@ -268,7 +307,7 @@ func (cl *Client) resume(t *clientPath, epoch uuid) error {
 // endForgotten ends an I/O that is from before the session was introduced to the server,
 // and that OnResend refuses.
 func (cl *Client) endForgotten(p *Permit) bool {
-	return p.greeting != cl.greetings.Load() && cl.endRefused(p)
+	return p.greeting != cl.greetings.Load() && !p.unsettled && cl.endRefused(p)
 }
 
 // endRefused ends an I/O that OnResend refuses.
@@ -323,6 +362,9 @@ func (t *Path) noteFailure(err error) {
 		t.lastErr = err
 	}
 	t.failures++
+	if cl.began {
+		t.tries++
+	}
 	cl.mu.Unlock()
 	cl.notify()
 	if changed && t.ctx.Err() == nil {

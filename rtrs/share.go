@@ -116,7 +116,7 @@ func (s *Share) InFlight() (n int) {
 }
 
 // waits reports whether a permit's I/O must be held back.
-func (p *Permit) waits() bool { return p.share != nil && p.share.suspended.Load() }
+func (p *Permit) waits() bool { return p.share != nil && p.share.suspended.Load() && !p.unsettled }
 
 // inOrder adds p to a list in the order of posting.
 func inOrder(list []*Permit, p *Permit) []*Permit {

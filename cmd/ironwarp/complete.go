@@ -31,6 +31,7 @@ var values = map[string][]string{
 	"crc":        {"on", "off"},
 	"fpdu":       {"large", "emss"},
 	"policy":     rtrs.Policies(),
+	"no-path":    config.NoPaths(),
 	"log-level":  {"debug", "info", "warn", "error"},
 }
 

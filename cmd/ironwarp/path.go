@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/urfave/cli/v2"
 )
@@ -49,7 +51,13 @@ func (w *ironwarp) sessionCommand() *cli.Command {
 				Description: "Until they are closed, or the policy in the peer's file changes: `ironwarp peer set --policy` is for ever.\n" +
 					"min-inflight: the path with the fewest requests under way. round-robin: one after the other.\n" +
 					"min-latency: the path that answers soonest. preferred: the first that is up; the others stand by.",
-				Flags: remote(), Action: w.sessionPolicy, BashComplete: w.completePolicies,
+				Flags: remote(), Action: w.sessionPolicy, BashComplete: w.completePolicies(rtrs.Policies),
+			},
+			{
+				Name: "no-path", Usage: "have I/O of open sessions with a peer wait, or fail, while there is no path", ArgsUsage: "PEER queue|fail",
+				Description: "Until they are closed, or no_path in the peer's file changes: `ironwarp peer set --no-path` is for ever.",
+				Flags:       remote(&cli.DurationFlag{Name: "fail-after", Usage: "`TIME` without a path after which it fails (default: " + config.FormatDuration(config.DefaultFailAfter) + ")"}),
+				Action:      w.sessionNoPath, BashComplete: w.completePolicies(config.NoPaths),
 			},
 		},
 	}
@@ -75,12 +83,14 @@ func (w *ironwarp) completePaths(c *cli.Context) {
 }
 
 // completePolicies completes a peer, then a policy.
-func (w *ironwarp) completePolicies(c *cli.Context) {
-	if c.NArg() == 0 {
-		w.completePeers(c)
-		return
+func (w *ironwarp) completePolicies(policies func() []string) cli.BashCompleteFunc {
+	return func(c *cli.Context) {
+		if c.NArg() == 0 {
+			w.completePeers(c)
+			return
+		}
+		w.complete(c, func(context.Context, *api.Client) []string { return policies() })
 	}
-	w.complete(c, func(context.Context, *api.Client) []string { return rtrs.Policies() })
 }
 
 // sessions are those that a condition keeps.
@@ -180,9 +190,9 @@ func (w *ironwarp) sessionList(c *cli.Context) error {
 }
 
 func (w *ironwarp) sessionTable(list []api.Session) {
-	t := w.sheet("session", "role", "state", ">age", ">streams", ">in flight", ">reconnects", "?policy")
+	t := w.sheet("session", "role", "state", ">age", ">streams", ">in flight", ">reconnects", "?policy", "?no path")
 	for _, s := range list {
-		t.row(s.Peer, s.Role, w.stateText(s.State), ageText(s.AgeSeconds), s.Streams, s.InFlight, s.Reconnects, orDash(s.Policy))
+		t.row(s.Peer, s.Role, w.stateText(s.State), ageText(s.AgeSeconds), s.Streams, s.InFlight, s.Reconnects, orDash(s.Policy), noPathText(s))
 	}
 	t.print()
 }
@@ -215,6 +225,29 @@ func (w *ironwarp) sessionPolicy(c *cli.Context) error {
 		return err
 	}
 	return w.print(c, list, func() { w.printf("sessions with peer %s: %s\n", a[0], a[1]) })
+}
+
+func noPathText(s api.Session) string {
+	if s.FailAfterSeconds > 0 {
+		return "fails after " + config.FormatDuration(time.Duration(s.FailAfterSeconds*float64(time.Second)))
+	}
+	return orDash(s.NoPath)
+}
+
+func (w *ironwarp) sessionNoPath(c *cli.Context) error {
+	a, err := args(c, "PEER", "queue|fail")
+	if err != nil {
+		return err
+	}
+	list, err := w.client(c).SetPolicy(c.Context, api.PolicyRequest{Peer: a[0], NoPath: a[1], FailAfter: durationText(c, "fail-after")})
+	if err != nil {
+		return err
+	}
+	return w.print(c, list, func() {
+		for _, s := range list {
+			w.printf("session with peer %s: I/O without a path %s\n", a[0], map[bool]string{true: "waits", false: noPathText(s)}[s.FailAfterSeconds == 0])
+		}
+	})
 }
 
 // pathTable prints the paths of sessions.

@@ -76,6 +76,9 @@ func peerFlags() []cli.Flag {
 		&cli.StringFlag{Name: "policy", Usage: "how a session's I/O is spread over its paths: " + strings.Join(rtrs.Policies(), ", ")},
 		&cli.DurationFlag{Name: "heartbeat-interval", Usage: "`TIME` between heartbeats of a path where nothing arrives (default: " + rtrs.HeartbeatInterval.String() + ")"},
 		&cli.IntFlag{Name: "heartbeat-misses", Usage: "unanswered `INTERVALS` after which a path is given up (default: " + fmt.Sprint(rtrs.HeartbeatMissed) + ")"},
+		&cli.StringFlag{Name: "no-path", Usage: "queue (default) or fail: what I/O does while a session has no path"},
+		&cli.DurationFlag{Name: "fail-after", Usage: "`TIME` without a path after which I/O fails, with --no-path fail (default: " + config.FormatDuration(config.DefaultFailAfter) + ")"},
+		&cli.IntFlag{Name: "reconnect-attempts", Usage: "`ATTEMPTS` to bring a path up that may fail before it is given up (default: 0, any number)"},
 	}
 }
 
@@ -127,6 +130,7 @@ func peerSpec(c *cli.Context, name string) (spec api.PeerSpec, err error) {
 		Protection: c.String("protection"), InsecurePlaintext: c.Bool("insecure-plaintext"),
 		CRC: c.String("crc"), FPDU: c.String("fpdu"), Connections: c.Int("connections"),
 		Policy: c.String("policy"), HeartbeatInterval: durationText(c, "heartbeat-interval"), HeartbeatMisses: c.Int("heartbeat-misses"),
+		NoPath: c.String("no-path"), FailAfter: durationText(c, "fail-after"), ReconnectAttempts: c.Int("reconnect-attempts"),
 	}
 	for _, flag := range []string{"port", "udp-port"} {
 		if c.Uint(flag) > 65535 {

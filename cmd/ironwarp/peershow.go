@@ -62,7 +62,7 @@ func (w *ironwarp) stateText(s string) string {
 	switch s {
 	case api.PeerUp, api.ExportReady, "listening", "connected":
 		return w.good(s)
-	case api.PeerProblem, api.AttachStalled, api.AttachFailed:
+	case api.PeerProblem, api.AttachStalled, api.AttachFailed, api.SessionFailing, api.PathGivenUp:
 		return w.bad(s)
 	case api.PeerPaused, api.ExportOpening, api.AttachWaiting, api.AttachConnecting:
 		return w.warn(s)

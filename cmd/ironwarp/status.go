@@ -144,9 +144,11 @@ func (w *ironwarp) statusPage(st api.Status) {
 	if len(st.Sessions) > 0 {
 		w.printf("\n")
 		w.sessionTable(st.Sessions)
-		if several := slices.DeleteFunc(slices.Clone(st.Sessions), func(s api.Session) bool { return len(s.Paths) < 2 }); len(several) > 0 {
+		if telling := slices.DeleteFunc(slices.Clone(st.Sessions), func(s api.Session) bool {
+			return len(s.Paths) < 2 && !slices.ContainsFunc(s.Paths, func(p api.SessionPath) bool { return p.State == api.PathGivenUp })
+		}); len(telling) > 0 {
 			w.printf("\n")
-			w.pathTable(several)
+			w.pathTable(telling)
 		}
 	}
 	if len(st.Attachments) > 0 {

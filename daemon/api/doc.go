@@ -10,7 +10,7 @@
 //	POST   /v1/peers/NAME/paths              add a path of sessions (Path)
 //	DELETE /v1/peers/NAME/paths/PATH         remove one
 //	GET    /v1/sessions                      block sessions with their paths
-//	POST   /v1/sessions/policy               spread their I/O in another way (PolicyRequest)
+//	POST   /v1/sessions/policy               spread their I/O in another way, or have it fail without a path (PolicyRequest)
 //	POST   /v1/sessions/path                 take a path down, or up again (PathRequest)
 //	GET    /v1/exports         POST          list, add (ExportSpec)
 //	DELETE /v1/exports/NAME                  remove

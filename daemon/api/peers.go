@@ -46,6 +46,9 @@ type PeerSpec struct {
 	Policy            string   `json:"policy,omitempty"`             // of sessions of several paths; default: min-inflight
 	HeartbeatInterval string   `json:"heartbeat_interval,omitempty"` // such as 5s
 	HeartbeatMisses   int      `json:"heartbeat_misses,omitempty"`
+	NoPath            string   `json:"no_path,omitempty"`    // queue, fail
+	FailAfter         string   `json:"fail_after,omitempty"` // such as 30s, with no_path fail
+	ReconnectAttempts int      `json:"reconnect_attempts,omitempty"`
 }
 
 // PeerChange changes a peer's declaration.

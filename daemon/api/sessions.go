@@ -19,10 +19,13 @@ type PathRequest struct {
 	Order string `json:"order"`
 }
 
-// PolicyRequest changes how the open sessions with a peer spread I/O over their paths.
+// PolicyRequest changes how the open sessions with a peer spread I/O over their paths, or what
+// becomes of it without one. What is "" stays.
 type PolicyRequest struct {
-	Peer   string `json:"peer"`
-	Policy string `json:"policy"`
+	Peer      string `json:"peer"`
+	Policy    string `json:"policy,omitempty"`
+	NoPath    string `json:"no_path,omitempty"`    // queue, fail
+	FailAfter string `json:"fail_after,omitempty"` // such as 30s, with no_path fail
 }
 
 // AddPath declares a further path of the sessions with a peer, which comes up in those that
@@ -48,7 +51,7 @@ func (c *Client) OrderPath(ctx context.Context, q PathRequest) (v []Session, err
 	return v, c.call(ctx, http.MethodPost, "/v1/sessions/path", q, &v)
 }
 
-// SetPolicy changes the policy of the open sessions with a peer, and returns these. It fails as OrderPath does.
+// SetPolicy changes policies of the open sessions with a peer, and returns these. It fails as OrderPath does.
 func (c *Client) SetPolicy(ctx context.Context, q PolicyRequest) (v []Session, err error) {
 	return v, c.call(ctx, http.MethodPost, "/v1/sessions/policy", q, &v)
 }

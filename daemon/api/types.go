@@ -264,10 +264,20 @@ type Session struct {
 	Reconnects uint64  `json:"reconnects"`
 	InFlight   int     `json:"in_flight"`
 	AgeSeconds float64 `json:"age_seconds"`
-	// Of a client: how I/O is spread over the paths, and these.
-	Policy string        `json:"policy,omitempty"`
-	Paths  []SessionPath `json:"paths,omitempty"`
+	// Of a client: how I/O is spread over the paths, what becomes of it without one, how many
+	// attempts to bring a path up may fail in a row (0: any number), and the paths.
+	Policy            string        `json:"policy,omitempty"`
+	NoPath            string        `json:"no_path,omitempty"`
+	FailAfterSeconds  float64       `json:"fail_after_seconds,omitzero"`
+	ReconnectAttempts int           `json:"reconnect_attempts,omitzero"`
+	Paths             []SessionPath `json:"paths,omitempty"`
 }
+
+// States of a session and its paths beside those of package rtrs, and paused.
+const (
+	SessionFailing = "failing"  // I/O fails: there is no path, and it waits no longer
+	PathGivenUp    = "given-up" // until it is reconnected
+)
 
 // SessionPath is a path of a session with a peer.
 type SessionPath struct {
@@ -275,7 +285,7 @@ type SessionPath struct {
 	Address      string  `json:"address"` // of the peer, with its port
 	LocalAddress string  `json:"local_address,omitempty"`
 	Transport    string  `json:"transport,omitempty"` // of its streams, as long as it has any
-	State        string  `json:"state"`               // connecting, connected, reconnecting, disconnected
+	State        string  `json:"state"`               // connecting, connected, reconnecting, disconnected, given-up
 	Paused       bool    `json:"paused"`              // a stream waits for its SA
 	Avoided      bool    `json:"avoided"`             // its SA is away, and I/O goes by the others
 	AgeSeconds   float64 `json:"age_seconds"`         // of the state

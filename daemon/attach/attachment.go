@@ -238,6 +238,13 @@ func judge(v *api.Attachment, k Disk, i rnbd.DiskInfo, oldest time.Duration) {
 			break
 		}
 		v.Problem = &api.Error{Code: codeOf(i.Err), Message: fmt.Sprintf("%s: %v", k, i.Err), Fix: "I/O fails until the peer lets it be opened again"}
+	case i.Session.Failing:
+		v.State = api.AttachFailed
+		v.Problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("I/O of %s fails: there has been no path to %s for %v", k, k.Peer, i.Session.NoPath.After),
+			Fix: fmt.Sprintf("it works again when there is one; `ironwarp session show %s` shows why there is none", k.Peer)}
+		if i.Session.LastError != nil {
+			v.Problem.Message += ": " + i.Session.LastError.Error()
+		}
 	case i.Session.State != rtrs.Connected:
 		v.State = api.AttachWaiting
 		if i.Session.LastError != nil {

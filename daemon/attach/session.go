@@ -36,7 +36,7 @@ type session struct {
 
 	changing sync.Mutex             // held while its paths change
 	paths    map[string]config.Path // by name, as it has them; guarded by session.changing
-	policy   rtrs.Policy            // that was declared last; guarded by session.changing
+	declared config.Peer            // what it follows; guarded by session.changing
 
 	cl    *rnbd.Client // guarded by Attacher.mu
 	users int          // guarded by Attacher.mu
@@ -189,8 +189,8 @@ func (a *Attacher) pathOf(by *local.Consumer, p Peer, q config.Path) rtrs.PathCo
 }
 
 // Follow has the open sessions with a peer follow a declaration of the same ends: in their
-// policy and their paths, which come and go without the others. It returns when nothing is left of paths that
-// go.
+// policies and their paths, which come and go without the others. It returns when nothing is
+// left of paths that go.
 func (a *Attacher) Follow(peer string) {
 	open := map[sessionKey]*session{}
 	a.mu.Lock()
@@ -218,12 +218,19 @@ func (a *Attacher) followPaths(k sessionKey, s *session) {
 	if cl == nil {
 		return
 	}
-	if policy := p.Declared().Policy; policy != s.policy {
-		s.policy = policy
-		cl.Session().SetPolicy(policy)
+	was, is := s.declared, p.Declared()
+	s.declared = is
+	if is.Policy != was.Policy {
+		cl.Session().SetPolicy(is.Policy)
+	}
+	if is.NoPath != was.NoPath {
+		cl.Session().SetNoPath(is.NoPath)
+	}
+	if is.ReconnectAttempts != was.ReconnectAttempts {
+		cl.Session().SetReconnectAttempts(is.ReconnectAttempts)
 	}
 	want := map[string]config.Path{}
-	for _, q := range p.Declared().Ways() {
+	for _, q := range is.Ways() {
 		want[q.Name] = q
 	}
 	var removed sync.WaitGroup
@@ -258,13 +265,13 @@ func (a *Attacher) connect(ctx context.Context, by *local.Consumer, p Peer, s *s
 		paths[q.Name], configs = q, append(configs, a.pathOf(by, p, q))
 	}
 	s.changing.Lock()
-	s.paths, s.policy = paths, c.Policy
+	s.paths, s.declared = paths, c
 	s.changing.Unlock()
 	err = p.EachCarrier(ctx, func() (err error) {
 		cl, err = rnbd.Connect(ctx, rnbd.ClientConfig{
 			RTRS: rtrs.ClientConfig{
 				ULP: by.Disks, Name: a.sessionName(by), Trust: by.Disks.Trust(),
-				Paths: configs, Policy: c.Policy, Heartbeat: c.Heartbeat,
+				Paths: configs, Policy: c.Policy, Heartbeat: c.Heartbeat, NoPath: c.NoPath, ReconnectAttempts: c.ReconnectAttempts,
 				Conns: c.Connections, QueueDepth: a.cfg.Config().Limits.QueueSize, Setup: c.Setup(),
 			},
 			Logger: a.log.With("peer", c.Name),

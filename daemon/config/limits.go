@@ -27,6 +27,15 @@ const (
 	// MaxHeartbeatMisses is more than a lossy network takes.
 	MaxHeartbeatMisses = 100
 
+	// MinFailAfter and MaxFailAfter bound how long I/O may wait for a path before it fails,
+	// and DefaultFailAfter is that of no_path: fail. A second is less than a path takes to come
+	// back; within half a minute most do, and users of a disk still wait.
+	MinFailAfter     = time.Second
+	MaxFailAfter     = 24 * time.Hour   // see MinFailAfter
+	DefaultFailAfter = 30 * time.Second // see MinFailAfter
+	// MaxReconnectAttempts is more than a day's.
+	MaxReconnectAttempts = 100000
+
 	// DefaultConnections per session: two streams keep both directions of a
 	// two-core host busy; more cost memory for chunks and gain only on fast links.
 	DefaultConnections = 2

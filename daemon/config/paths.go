@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/ironwarp/ironwarp/ipsec/pad"
+	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -180,8 +181,28 @@ func (d *decoder) peerPaths(dst *[]Path) func(ast.Node) {
 	}
 }
 
-// complete fills in what paths have from their peer.
+// NoPathQueue and NoPathFail are what becomes of I/O while a session has no path.
+const (
+	NoPathQueue = "queue" // it waits
+	NoPathFail  = "fail"  // after a while
+)
+
+// NoPaths are the words of no_path, that of the default first.
+func NoPaths() []string { return []string{NoPathQueue, NoPathFail} }
+
+// NoPathWords are the values of no_path and fail_after.
+func NoPathWords(n rtrs.NoPath) (noPath, failAfter string) {
+	if !n.Fail {
+		return NoPathQueue, ""
+	}
+	return NoPathFail, FormatDuration(n.After)
+}
+
+// complete fills in what paths have from their peer, and what I/O without one does.
 func (p *Peer) complete() {
+	if p.NoPath.Fail {
+		p.NoPath.After = cmp.Or(p.NoPath.After, DefaultFailAfter)
+	}
 	for i := range p.Paths {
 		q := &p.Paths[i]
 		q.Name, q.Transport, q.Port = cmp.Or(q.Name, q.Address.String()), cmp.Or(q.Transport, p.Transport), cmp.Or(q.Port, p.Port)

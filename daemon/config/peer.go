@@ -49,8 +49,12 @@ type Peer struct {
 	Connections  int                  // RDMA streams of each path of a session
 	Policy       rtrs.Policy          // how a session's I/O is spread over its paths
 	Heartbeat    rtrs.HeartbeatConfig // of the paths of sessions; 0 fields: the defaults of rtrs
-	Limits       Quota                // 0 fields: Config.Limits.PerPeer
-	Origin       Pos
+	NoPath       rtrs.NoPath          // what becomes of I/O while a session has no path
+	// ReconnectAttempts is how many may fail before a path of a session is given up; 0: any
+	// number.
+	ReconnectAttempts int
+	Limits            Quota // 0 fields: Config.Limits.PerPeer
+	Origin            Pos
 
 	// Of IPsec alone.
 	LocalID    string // IKE identity of this host; empty: its address

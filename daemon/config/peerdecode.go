@@ -38,6 +38,9 @@ func (d *decoder) peer(n ast.Node) Peer {
 		"policy":             d.enum("policy", func(s string) { p.Policy, _ = rtrs.ParsePolicy(s) }, rtrs.Policies()...),
 		"heartbeat_interval": d.duration("heartbeat_interval", MinHeartbeat, MaxHeartbeat, func(v time.Duration) { p.Heartbeat.Interval = v }),
 		"heartbeat_misses":   d.integer("heartbeat_misses", 1, MaxHeartbeatMisses, func(v uint64) { p.Heartbeat.Missed = int(v) }),
+		"no_path":            d.enum("no_path", func(s string) { p.NoPath.Fail = s == NoPathFail }, NoPaths()...),
+		"fail_after":         d.duration("fail_after", MinFailAfter, MaxFailAfter, func(v time.Duration) { p.NoPath.After = v }),
+		"reconnect_attempts": d.integer("reconnect_attempts", 0, MaxReconnectAttempts, func(v uint64) { p.ReconnectAttempts = int(v) }),
 		"limits":             d.peerQuota("limits", &p.Limits),
 	}
 	ike := d.peerIPsec(&p)
@@ -115,6 +118,8 @@ func (p *Peer) fault(said []string) (msg, fix string) {
 		return fmt.Sprintf("peer %s has IPsec settings (%s) but its protection is %s", p.Name, strings.Join(said, ", "), p.Protection), "remove them or use protection: ipsec"
 	case !p.CRC && p.Protection != ProtectIPsec:
 		return fmt.Sprintf("peer %s has crc: off without ESP", p.Name), "crc: off is allowed with protection: ipsec only, where ESP guards integrity (RFC 5044 section 4.4)"
+	case !p.NoPath.Fail && p.NoPath.After != 0:
+		return fmt.Sprintf("peer %s has fail_after without no_path: fail", p.Name), "remove it, or say no_path: fail"
 	}
 	if msg, fix := p.transportFault(); msg != "" {
 		return msg, fix

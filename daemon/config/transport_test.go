@@ -27,7 +27,8 @@ func TestTransportOfAPeerReadsBack(t *testing.T) {
 		{"sctp", Peer{Transport: TransportSCTP, LocalAddress: addr("192.0.2.1"),
 			Multihoming: []Addresses{{addr("198.51.100.2"), addr("198.51.100.1")}, {addr("2001:db8::2"), addr("2001:db8::1")}},
 			Paths:       []Path{{"third", Addresses{addr("203.0.113.2"), addr("203.0.113.1")}, DefaultPort, 0, TransportSCTP}}}, []transport.Kind{transport.SCTP}, DefaultPort},
-		{"paths", Peer{Transport: TransportTCP, Policy: rtrs.Preferred, Heartbeat: rtrs.HeartbeatConfig{Interval: time.Second, Missed: 3}, LocalAddress: addr("192.0.2.1"), UDPPort: DefaultUDPPort,
+		{"paths", Peer{Transport: TransportTCP, Policy: rtrs.Preferred, Heartbeat: rtrs.HeartbeatConfig{Interval: time.Second, Missed: 3},
+			NoPath: rtrs.NoPath{Fail: true, After: time.Minute}, ReconnectAttempts: 7, LocalAddress: addr("192.0.2.1"), UDPPort: DefaultUDPPort,
 			Paths: []Path{{"198.51.100.2", Addresses{addr("198.51.100.2"), addr("198.51.100.1")}, DefaultPort, 0, TransportTCP}, {"six", Addresses{addr("2001:db8::2"), addr("2001:db8::1")}, DefaultPort, DefaultUDPPort, TransportSCTPUDP}}}, []transport.Kind{transport.TCP}, DefaultPort},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -35,7 +36,7 @@ func TestTransportOfAPeerReadsBack(t *testing.T) {
 			p := defaultPeer()
 			p.Name, p.Address, p.PSKFile, p.Port, p.Auth = "beta", addr("192.0.2.2"), "/x", DefaultPort, AuthPSK
 			p.Transport, p.UDPPort, p.LocalAddress, p.Multihoming, p.Paths = tc.peer.Transport, tc.peer.UDPPort, tc.peer.LocalAddress, tc.peer.Multihoming, tc.peer.Paths
-			p.Policy, p.Heartbeat = tc.peer.Policy, tc.peer.Heartbeat
+			p.Policy, p.Heartbeat, p.NoPath, p.ReconnectAttempts = tc.peer.Policy, tc.peer.Heartbeat, tc.peer.NoPath, tc.peer.ReconnectAttempts
 			if _, err := AddPeer(main, p); err != nil {
 				t.Fatal(err)
 			}
@@ -159,6 +160,10 @@ func TestFaultsOfTransportsAndPaths(t *testing.T) {
 		"CRC off on a path of SCTP alone": {"", good + "transport: sctp-udp\ncrc: off\n" + session("198.51.100.2", "198.51.100.1", ""), "crc: off and transport: sctp-udp; remove crc"},
 		"unknown policy":                  {"", good + "policy: fastest\n", `policy is "fastest"; allowed: min-inflight, round-robin, min-latency, preferred`},
 		"heartbeats too soon":             {"", good + "heartbeat_interval: 10ms\n", `heartbeat_interval is "10ms"; allowed: 100ms to 1m`},
+		"no path, and something else":     {"", good + "no_path: wait\n", `no_path is "wait"; allowed: queue, fail`},
+		"fails too soon":                  {"", good + "no_path: fail\nfail_after: 10ms\n", `fail_after is "10ms"; allowed: 1s to 24h`},
+		"waits and fails":                 {"", good + "fail_after: 10s\n", "peer beta has fail_after without no_path: fail; remove it, or say no_path: fail"},
+		"attempts below none":             {"", good + "reconnect_attempts: -1\n", "reconnect_attempts is -1; allowed: 0 to 100000"},
 		"heartbeats never missed":         {"", good + "heartbeat_misses: 0\n", "heartbeat_misses is 0; allowed: 1 to 100"},
 		"too few streams":                 {"", good + "connections: 4\nlimits: {streams: 7}\n" + session("198.51.100.2", "198.51.100.1", ""), "peer beta may have 7 streams, and a block session with it has 8 connections"},
 		"shared in part": {"peers: [{name: eta, address: 192.0.2.9, psk_file: /x, transport: sctp, local_address: 192.0.2.1}]\n", sctp + path("198.51.100.2", "198.51.100.1"),

@@ -44,6 +44,9 @@ type peerFile struct {
 	Policy       string     `yaml:"policy,omitempty"`
 	Heartbeat    string     `yaml:"heartbeat_interval,omitempty"`
 	Misses       int        `yaml:"heartbeat_misses,omitempty"`
+	NoPath       string     `yaml:"no_path,omitempty"`
+	FailAfter    string     `yaml:"fail_after,omitempty"`
+	Attempts     int        `yaml:"reconnect_attempts,omitempty"`
 }
 
 type pathFile struct {
@@ -149,7 +152,10 @@ func fileOfPeer(p Peer) peerFile {
 	if p.Heartbeat.Interval > 0 {
 		out.Heartbeat = FormatDuration(p.Heartbeat.Interval)
 	}
-	out.Misses = p.Heartbeat.Missed
+	out.Misses, out.Attempts = p.Heartbeat.Missed, p.ReconnectAttempts
+	if p.NoPath.Fail {
+		out.NoPath, out.FailAfter = NoPathWords(p.NoPath)
+	}
 	return out
 }
 
