@@ -177,6 +177,7 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 		d.dropWays(ctx, p, next)
 		d.setUpPeer(ctx, next)
 		d.disks.Follow(n.Name)
+		d.sessions.HeartbeatsChanged()
 		return
 	}
 	d.disks.Suspend(d.disks.List(attach.From(n.Name))...)

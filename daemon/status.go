@@ -51,9 +51,11 @@ func (d *Daemon) sessionStates(who local.Caller) []api.Session {
 		}
 		v.Policy, v.FailAfterSeconds, v.ReconnectAttempts = s.Policy.String(), s.NoPath.After.Seconds(), s.Attempts
 		v.NoPath, _ = config.NoPathWords(s.NoPath)
+		var versions []rtrs.Protocol
 		for _, t := range s.Paths {
-			v.Paths = append(v.Paths, pathState(s.Peer, t, now))
+			v.Paths, versions = append(v.Paths, pathState(s.Peer, t, now)), append(versions, t.Version)
 		}
+		v.RTRS, v.RNBD = lowest(versions), s.RNBD.String()
 		out = append(out, v)
 	}
 	if !who.All {
@@ -64,15 +66,29 @@ func (d *Daemon) sessionStates(who local.Caller) []api.Session {
 		if isPaused(s.Conns) {
 			v.State = api.PeerPaused
 		}
+		var versions []rtrs.Protocol
+		for _, t := range s.Paths {
+			v.OpenChunks, versions = v.OpenChunks || t.Open, append(versions, t.Version)
+		}
+		v.RTRS = lowest(versions)
 		out = append(out, v)
 	}
 	return out
 }
 
+// lowest is the lowest version of paths, "" if none is up.
+func lowest(versions []rtrs.Protocol) string {
+	versions = slices.DeleteFunc(versions, func(v rtrs.Protocol) bool { return v == 0 })
+	if len(versions) == 0 {
+		return ""
+	}
+	return slices.Min(versions).String()
+}
+
 // pathState describes a path of a session.
 func pathState(peer string, t rtrs.PathInfo, now time.Time) api.SessionPath {
 	v := api.SessionPath{Name: t.Name, Address: t.Remote.String(), State: t.State.String(), Paused: isPaused(t.Conns), Avoided: t.Avoided, AgeSeconds: now.Sub(t.Since).Seconds(),
-		Streams: len(t.Conns), InFlight: t.InFlight, LatencySeconds: t.Latency.Seconds(), Reconnects: t.Reconnects, Failures: t.Failures, Failovers: t.Moved,
+		Streams: len(t.Conns), InFlight: t.InFlight, LatencySeconds: t.Latency.Seconds(), Reconnects: t.Reconnects, Failures: t.Failures, Failovers: t.Moved, Replays: t.Replays,
 		Reads: t.Stats.Reads, Writes: t.Stats.Writes, ReadBytes: t.Stats.ReadBytes, WriteBytes: t.Stats.WriteBytes}
 	for _, c := range t.Conns {
 		v.LocalAddress, v.Transport = c.Flow.Local.Addr().String(), carrier.KindOf(c.Flow).String()

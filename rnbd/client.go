@@ -1,6 +1,7 @@
 package rnbd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,16 +17,21 @@ import (
 
 // ClientConfig describes a session with a server of exports.
 type ClientConfig struct {
-	// RTRS is the session. Its OnConnect, OnResend and OnNoPath are set by Connect.
+	// RTRS is the session. Its OnConnect, OnResend, OnNoPath and KindOf are set by
+	// Connect.
 	RTRS   rtrs.ClientConfig
 	Logger *slog.Logger
+
+	version rtrs.Protocol // of another release, in tests; 0: Version
 }
 
 // Client is a session with a server of exports, in which disks are opened. All
 // methods are safe for concurrent use.
 type Client struct {
-	rt  *rtrs.Client
-	log *slog.Logger
+	rt      *rtrs.Client
+	log     *slog.Logger
+	newest  rtrs.Protocol // that this end speaks
+	version atomic.Uint32 // that was agreed on, an rtrs.Protocol
 
 	silent atomic.Bool // the server does not say which disks have grown
 
@@ -46,9 +52,9 @@ func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Client{log: cfg.Logger}
+	c := &Client{log: cfg.Logger, newest: cmp.Or(cfg.version, Version)}
 	cfg.RTRS.OnConnect = c.onConnect
-	cfg.RTRS.OnResend, cfg.RTRS.OnNoPath = onResend, c.failHeld
+	cfg.RTRS.OnResend, cfg.RTRS.OnNoPath, cfg.RTRS.KindOf = onResend, c.failHeld, kindOf
 	if cfg.RTRS.Logger == nil {
 		cfg.RTRS.Logger = cfg.Logger
 	}
@@ -65,10 +71,10 @@ func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 // onConnect tells the server again what it may have forgotten. An error of a single disk
 // does not keep the session from coming up.
 func (c *Client) onConnect(ctx context.Context, rt *rtrs.Client) error {
-	req, answer := sessInfo{Version: ProtoVersion}, make([]byte, sessInfoLen)
+	req, answer := sessInfo{Version: c.newest}, make([]byte, sessInfoLen)
 	if err := rt.Control(ctx, req.Append(nil, msgSessInfo), answer); err != nil {
-		if errors.Is(err, syscall.EPROTONOSUPPORT) {
-			err = ErrVersion
+		if errors.Is(err, syscall.EPROTONOSUPPORT) { // it does not say which one it speaks
+			err = fmt.Errorf("%w than RNBD %v of this host; install the same release on both", ErrVersion, c.newest)
 		}
 		return fmt.Errorf("rnbd: introduce the session: %w", err)
 	}
@@ -76,6 +82,11 @@ func (c *Client) onConnect(ctx context.Context, rt *rtrs.Client) error {
 	if err := rsp.Parse(answer, msgSessInfoRsp); err != nil {
 		return err
 	}
+	v, err := agree(c.newest, rsp.Version)
+	if err != nil {
+		return fmt.Errorf("rnbd: introduce the session: %w", err)
+	}
+	c.version.Store(uint32(v))
 	c.silent.Store(false)
 	c.mu.Lock()
 	disks := slices.Clone(c.disks)
@@ -246,6 +257,9 @@ func (c *Client) Disks() []*Disk {
 // Session returns the session, whose paths and policy may be changed. It ends with the
 // Client: nobody else closes it.
 func (c *Client) Session() *rtrs.Client { return c.rt }
+
+// Version is the version that was agreed on with the server.
+func (c *Client) Version() rtrs.Protocol { return rtrs.Protocol(c.version.Load()) }
 
 // Info returns the state of the session.
 func (c *Client) Info() rtrs.ClientInfo { return c.rt.Info() }

@@ -19,14 +19,16 @@ func (s *session) control(r *rtrs.Request) (errno syscall.Errno, opened *device)
 	var answer []byte
 	var err error
 	out := r.Data[:0]
-	switch msgType(r.Header) {
+	typ := msgType(r.Header)
+	if typ != msgSessInfo && s.stranger.Load() {
+		return syscall.EPROTONOSUPPORT, nil
+	}
+	switch typ {
 	case msgSessInfo:
 		var m sessInfo
 		if err = m.Parse(r.Header, msgSessInfo); err == nil {
-			if m.Version != ProtoVersion {
-				err = syscall.EPROTONOSUPPORT
-			}
-			answer = (&sessInfo{Version: ProtoVersion}).Append(out, msgSessInfoRsp)
+			s.introduce(m.Version)
+			answer = (&sessInfo{Version: s.srv.version}).Append(out, msgSessInfoRsp)
 		}
 	case msgOpen:
 		var m openMsg
@@ -67,6 +69,19 @@ func (s *session) control(r *rtrs.Request) (errno syscall.Errno, opened *device)
 	}
 	clear(r.Data[len(answer):])
 	return 0, opened
+}
+
+// introduce notes which version a client speaks. One of another major version gets to know
+// ours, and nothing else.
+func (s *session) introduce(theirs rtrs.Protocol) {
+	v, err := agree(s.srv.version, theirs)
+	s.stranger.Store(err != nil)
+	log := s.srv.log.With("peer", s.info.Peer, "session", s.info.Name)
+	if err != nil {
+		log.Warn("a session is refused", "error", err)
+		return
+	}
+	log.Info("session introduced", "rnbd", v.String())
 }
 
 func (s *session) open(m *openMsg) (openRsp, *device, error) {

@@ -234,6 +234,16 @@ func onResend(p *rtrs.Permit) syscall.Errno {
 	return 0
 }
 
+// kindOf implements rtrs.ClientConfig.KindOf.
+func kindOf(p *rtrs.Permit) string {
+	var m ioMsg
+	if !m.Parse(p.Header()) {
+		return "control"
+	}
+	op, _, _ := operation(m.RW)
+	return op.String()
+}
+
 // endsInDoubt reports whether a write that the server may have carried out in a session
 // that it has forgotten must not be sent again: with several writers it could undo what
 // another has written since.

@@ -15,7 +15,8 @@
 // RNBD 2.2; differences are marked (*), and make it version 3. Each starts with a u16
 // type and a u16 0. Those with an answer are rtrs reads, and the answer is their data.
 //
-//	0 SESS_INFO  4 u8 version | 5 zero[31]           answer: type 1, the same
+//	0 SESS_INFO  4 u8 version | 5 u8 minor version (*) | 6 zero[30]
+//	                                                 answer: type 1, the same
 //	2 OPEN       4 u8 access (0 ro, 1 rw) | 5 u8 flags (*; 1: writer) | 6 name[255] |
 //	             261 u24 device id wanted (*), 0: any |
 //	             264 disk[16] (*), 0: any | 280 attachment[16] (*) |
@@ -38,6 +39,10 @@
 //	9 its answer 4 u32 number of entries | 8 u32 index of the next, 0 at the end |
 //	             entries {u32 device, u32 0, u64 sectors}, of devices that have grown
 //	             since they were opened
+//
+// Each end names the newest version that it speaks. They speak the lower minor version of both,
+// so that what a minor version adds is used where both have it. A client of another major
+// version learns that of the server, and is answered nothing else.
 //
 // Sectors have 512 bytes, limits are in sectors, block sizes in bytes.
 // Operations are 0 read, 1 write, 2 flush, 3 discard, 5 write zeroes; flags

@@ -233,7 +233,6 @@ func TestServerChecksEveryIO(t *testing.T) {
 		"OPEN without room":      {rtrs.Read, (&openMsg{Name: "r"}).Append(nil), 8, syscall.EINVAL},
 		"LIST without room":      {rtrs.Read, (&numMsg{}).Append(nil, msgList), 8, syscall.EINVAL},
 		"LIST from far behind":   {rtrs.Read, (&numMsg{N: 1 << 31}).Append(nil, msgList), 512, 0},
-		"another version":        {rtrs.Read, (&sessInfo{Version: 9}).Append(nil, msgSessInfo), 64, syscall.EPROTONOSUPPORT},
 		"CLOSE of what is shut":  {rtrs.Read, (&numMsg{N: 77}).Append(nil, msgClose), 0, 0},
 		"OPEN of a bad name":     {rtrs.Read, (&openMsg{Name: "a\n"}).Append(nil), 256, syscall.EINVAL},
 		"OPEN of a missing disk": {rtrs.Read, (&openMsg{Name: "q"}).Append(nil), 256, syscall.ENOENT},

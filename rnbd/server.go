@@ -32,6 +32,8 @@ type ServerConfig struct {
 	// NameOf returns the name that a peer is configured by, "" if it has none. Without it
 	// tokens have no names.
 	NameOf func(transport.Identity) string
+
+	version rtrs.Protocol // of another release, in tests; 0: Version
 }
 
 // Server has exports and serves the sessions of an rtrs.Server, whose
@@ -39,6 +41,7 @@ type ServerConfig struct {
 // concurrent use.
 type Server struct {
 	log         *slog.Logger
+	version     rtrs.Protocol // the newest that it speaks
 	writerGrace time.Duration
 	sessions    atomic.Uint64 // sessions so far
 	keepPlaces  func([]Place) error
@@ -76,7 +79,7 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.WriterGrace == 0 {
 		cfg.WriterGrace = DefaultWriterGrace
 	}
-	s := &Server{log: cfg.Logger, writerGrace: cfg.WriterGrace, keepPlaces: cfg.KeepPlaces, nameOf: cfg.NameOf,
+	s := &Server{log: cfg.Logger, version: cmp.Or(cfg.version, Version), writerGrace: cfg.WriterGrace, keepPlaces: cfg.KeepPlaces, nameOf: cfg.NameOf,
 		exports: make(map[string]*export), waiting: make(map[string]pendingExport), places: make(map[block.ID]Place)}
 	for _, p := range cfg.Places {
 		s.places[p.Disk] = p

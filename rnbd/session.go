@@ -16,7 +16,8 @@ type session struct {
 	info   rtrs.SessionInfo
 	number uint64 // greater than that of all earlier sessions
 
-	devices deviceTable
+	devices  deviceTable
+	stranger atomic.Bool // its client speaks another major version
 
 	mu     sync.Mutex // guards the fields below it, and opening and closing
 	nextID uint32

@@ -10,12 +10,22 @@ import (
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/printable"
+	"github.com/ironwarp/ironwarp/rtrs"
 )
 
 var le = binary.LittleEndian
 
-// ProtoVersion is the version of the messages; Linux's RNBD ends at 2.
-const ProtoVersion = 3
+// Version is the newest version that this package speaks: major 3, minor 0. Linux's RNBD ends
+// at major 2.
+const Version rtrs.Protocol = 0x0300
+
+// agree returns the version that two ends speak. It fails with ErrVersion where there is none.
+func agree(ours, theirs rtrs.Protocol) (rtrs.Protocol, error) {
+	if !ours.Agrees(theirs) {
+		return 0, fmt.Errorf("%w: %s", ErrVersion, ours.Differs("RNBD", theirs))
+	}
+	return min(ours, theirs), nil
+}
 
 // Message types.
 const (
@@ -72,19 +82,19 @@ func appendHdr(b []byte, typ uint16) []byte {
 	return append(b, 0, 0)
 }
 
-// sessInfo carries the protocol's version; the answer has the same layout.
-type sessInfo struct{ Version uint8 }
+// sessInfo carries the newest version that an end speaks; the answer has the same layout.
+type sessInfo struct{ Version rtrs.Protocol }
 
 func (m *sessInfo) Append(b []byte, typ uint16) []byte {
-	b = append(appendHdr(b, typ), m.Version)
-	return append(b, make([]byte, sessInfoLen-5)...)
+	b = append(appendHdr(b, typ), byte(m.Version>>8), byte(m.Version))
+	return append(b, make([]byte, sessInfoLen-6)...)
 }
 
 func (m *sessInfo) Parse(b []byte, typ int) error {
 	if err := checkMsg(b, typ, sessInfoLen); err != nil {
 		return err
 	}
-	m.Version = b[4]
+	m.Version = rtrs.Protocol(b[4])<<8 | rtrs.Protocol(b[5])
 	return nil
 }
 

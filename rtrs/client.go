@@ -1,6 +1,7 @@
 package rtrs
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -58,10 +59,15 @@ type ClientConfig struct {
 	// of it is executing any more, or sent after Share.Resume. It may change the permit's
 	// Header, and look at InDoubt. A result other than 0 ends the I/O.
 	OnResend func(p *Permit) syscall.Errno
+	// KindOf names the kind of an I/O for PathInfo.Replays; nil: its direction's name. There
+	// are few kinds.
+	KindOf func(p *Permit) string
 	// OnNoPath is called when I/O has begun to fail, see NoPath. It must not block.
 	OnNoPath func()
 
 	Logger *slog.Logger
+
+	version Protocol // of another release, in tests; 0: Version
 }
 
 // State is the state of a client.
@@ -100,6 +106,7 @@ type Client struct {
 
 	up        atomic.Pointer[[]*clientPath] // take I/O
 	policy    atomic.Uint32
+	heartbeat atomic.Pointer[HeartbeatConfig]
 	turn      atomic.Uint32 // of the round-robin policy
 	seq       atomic.Uint64 // of the last I/O
 	greetings atomic.Uint64 // how often the session was introduced to a server
@@ -148,6 +155,7 @@ func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 		noPath: cfg.NoPath, attempts: cfg.ReconnectAttempts, noPathSet: make(chan struct{}), failingCh: make(chan struct{})}
 	cl.up.Store(new([]*clientPath))
 	cl.policy.Store(uint32(cfg.Policy))
+	cl.heartbeat.Store(&cfg.Heartbeat)
 	cl.ctx, cl.cancel = context.WithCancel(context.Background())
 	rand.Read(cl.session[:])
 	fail := func(err error) (*Client, error) {
@@ -163,6 +171,7 @@ func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 		}
 		cl.paths = append(cl.paths, t)
 	}
+	cl.rankLocked()
 	for _, t := range cl.Paths() {
 		cl.running.Go(func() { t.run(ctx) })
 	}
@@ -197,7 +206,7 @@ func (cfg *ClientConfig) check() error {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	cfg.Heartbeat = cfg.Heartbeat.withDefaults()
+	cfg.Heartbeat, cfg.version = cfg.Heartbeat.withDefaults(), cmp.Or(cfg.version, Version)
 	return nil
 }
 

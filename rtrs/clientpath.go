@@ -19,9 +19,10 @@ type clientPath struct {
 	path  *Path
 	id    uint64 // no other incarnation of the client's has it
 	inc   uint64 // of the path
-	rank  int    // of the path among the client's, for the policy
 	conns []*clientConn
 	info  chan infoRsp // capacity 1
+
+	version Protocol // agreed on; before, the newest that this host speaks
 
 	// Announced by the server on connection 0.
 	slots    int
@@ -229,12 +230,17 @@ func (c *clientConn) post(wr verbs.SendWR, more bool) {
 // session has other paths it looks more often whether this one's security association is
 // there.
 func (t *clientPath) watch() {
-	hb := t.cl.cfg.Heartbeat
+	hb := t.cl.heartbeat.Load()
 	tick, stop := hb.ticker(hb.Interval)
-	defer stop()
+	defer func() { stop() }()
 	var look <-chan time.Time
 	var away time.Duration
 	for {
+		if now := t.cl.heartbeat.Load(); now != hb {
+			stop()
+			hb = now
+			tick, stop = hb.ticker(hb.Interval)
+		}
 		if look == nil && (t.cl.hasOther(t) || t.cl.mayFail()) {
 			ticker := time.NewTicker(avoidTick)
 			defer ticker.Stop()
@@ -267,7 +273,7 @@ func (t *clientPath) watch() {
 		for _, c := range t.conns {
 			send, dead := c.hb.tick(c.qp.Paused(), hb.Missed)
 			if dead {
-				t.fail(silent(c.cid, hb))
+				t.fail(silent(c.cid, *hb))
 			}
 			if send {
 				c.postImm(makeImm(immHB, 0), false)

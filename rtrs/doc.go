@@ -25,6 +25,14 @@
 //	          8 u32 max_io_size | 12 u32 max_hdr_size | 16 u32 flags
 //	          (2: a fresh STag comes with each response) | 20 zero
 //
+// The version is a major number in the high byte and a minor one in the low byte. A client
+// names the newest version that it speaks, and the server answers with that or an older one
+// of the same major number that it speaks, which holds for the path, and which the path's other
+// connections name; so what a minor version adds is used where both ends have it. Whoever
+// knows nothing of a newer minor version ignores its flags. Another major number is refused
+// with EPROTONOSUPPORT and the server's version. A client steps down to that if it is an older
+// minor one of its own.
+//
 // A refusal is a rejection in start-up that carries a CON_RSP with its errno. When all
 // connections are up, the client sends INFO_REQ on connection 0 and gets INFO_RSP:
 //

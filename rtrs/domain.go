@@ -50,5 +50,5 @@ func domainModel(m verbs.TrustModel) verbs.TrustModel {
 	return m
 }
 
-// trustsPeer reports whether a model has remote partial trust (RFC 5042 appendix C).
-func trustsPeer(m verbs.TrustModel) bool { return m.Alone() == verbs.NSRT }
+// TrustsPeer reports whether a model has remote partial trust (RFC 5042 appendix C).
+func TrustsPeer(m verbs.TrustModel) bool { return m.Alone() == verbs.NSRT }

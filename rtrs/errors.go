@@ -36,9 +36,14 @@ type RefusedError struct {
 	Remote netip.AddrPort
 	Step   string // the refused step
 	Errno  syscall.Errno
+	// Ours and Theirs are the versions of the two ends, where the step is a connection.
+	Ours, Theirs Protocol
 }
 
 func (e *RefusedError) Error() string {
+	if e.Errno == syscall.EPROTONOSUPPORT {
+		return fmt.Sprintf("rtrs: %s refused %s: %s", e.Remote, e.Step, e.Ours.Differs("RTRS", e.Theirs))
+	}
 	return fmt.Sprintf("rtrs: %s refused %s: %s", e.Remote, e.Step, refusal(e.Errno))
 }
 
@@ -56,8 +61,6 @@ func (e *RefusedError) Temporary() bool {
 
 func refusal(e syscall.Errno) string {
 	switch e {
-	case syscall.EPROTONOSUPPORT:
-		return "it speaks another version of the protocol; install the same release on both hosts"
 	case syscall.EBUSY:
 		return "requests of the session's earlier connection are still being executed there"
 	case syscall.EEXIST:

@@ -1,10 +1,10 @@
 package rtrs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"syscall"
 
 	"github.com/ironwarp/ironwarp/verbs"
@@ -17,7 +17,7 @@ func (t *Path) establish(ctx context.Context) (*clientPath, error) {
 	cl.mu.Lock()
 	t.inc++
 	cl.ids++
-	i := &clientPath{cl: cl, path: t, id: cl.ids, inc: t.inc, rank: slices.Index(cl.paths, t), info: make(chan infoRsp, 1), failed: make(chan struct{})}
+	i := &clientPath{cl: cl, path: t, id: cl.ids, inc: t.inc, version: cl.cfg.version, info: make(chan infoRsp, 1), failed: make(chan struct{})}
 	// All exist from the start, because the first may end while others are dialled.
 	for cid := range cl.cfg.Conns {
 		i.conns = append(i.conns, &clientConn{path: i, cid: cid})
@@ -50,7 +50,11 @@ func (t *clientPath) explain(err error) error {
 
 func (t *clientPath) bringUp(ctx context.Context, pc PathConfig) error {
 	for cid := range t.conns {
-		if err := t.dial(ctx, pc, cid); err != nil {
+		err := t.dial(ctx, pc, cid)
+		if cid == 0 && t.stepDown(err) {
+			err = t.dial(ctx, pc, cid)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -142,24 +146,27 @@ func (t *clientPath) dial(ctx context.Context, pc PathConfig, cid int) error {
 		return err
 	}
 	c.cq = cq
-	req := ConReq{Version: Version, CID: uint16(cid), CIDNum: uint16(cl.cfg.Conns), Incarnation: t.inc,
+	req := ConReq{Version: t.version, CID: uint16(cid), CIDNum: uint16(cl.cfg.Conns), Incarnation: t.inc,
 		Path: t.path.id, Session: cl.session, First: cid == 0 && t.inc == 1}
 	cfg := verbs.DialConfig{Remote: pc.Remote, Transport: pc.Transport, PrivateData: req.Append(nil), QP: cl.qpConfig(cq), Setup: cl.cfg.Setup}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	qp, err := t.path.domains.of(cid).Dial(dctx, cfg)
 	if err != nil {
-		return refusedBy(pc, cid, err)
+		return t.refusedBy(pc, cid, err)
 	}
 	c.qp = qp
 	var rsp ConRsp
 	if err := rsp.Parse(qp.PrivateData()); err != nil {
 		return fmt.Errorf("rtrs: connection %d to %s: %w (is it an ironwarp daemon's port?)", cid, pc.Remote, err)
 	}
-	if rsp.Version != Version || rsp.Errno != 0 {
-		return &RefusedError{Remote: pc.Remote, Step: fmt.Sprintf("connection %d", cid), Errno: cmpErrno(rsp.Errno, syscall.EPROTONOSUPPORT)}
+	switch {
+	case !rsp.Version.Agrees(t.version) || rsp.Errno != 0:
+		return t.refusal(pc, cid, &rsp, syscall.EPROTONOSUPPORT)
+	case rsp.Version > t.version || cid > 0 && rsp.Version != t.version:
+		return violation("an answer in version %v to a request in version %v", rsp.Version, t.version)
 	}
-	if cid == 0 {
+	if t.version = rsp.Version; cid == 0 {
 		if err := t.adopt(&rsp); err != nil {
 			return err
 		}
@@ -167,21 +174,32 @@ func (t *clientPath) dial(ctx context.Context, pc PathConfig, cid int) error {
 	return c.postReceives()
 }
 
-func cmpErrno(e, def syscall.Errno) syscall.Errno {
-	if e != 0 {
-		return e
+// stepDown takes the server's version in place of a newer one, where that is why the server
+// has refused. Servers that agree on a lower version by themselves do not refuse.
+func (t *clientPath) stepDown(err error) bool {
+	var refused *RefusedError
+	c := t.conns[0]
+	if !errors.As(err, &refused) || c.qp != nil || refused.Errno != syscall.EPROTONOSUPPORT || !refused.Theirs.Agrees(t.version) || refused.Theirs >= t.version {
+		return false
 	}
-	return def
+	t.version = refused.Theirs
+	c.cq.Destroy()
+	c.cq = nil
+	return true
 }
 
 // refusedBy finds the server's reason in an MPA rejection.
-func refusedBy(pc PathConfig, cid int, err error) error {
+func (t *clientPath) refusedBy(pc PathConfig, cid int, err error) error {
 	var rej *verbs.RejectedError
 	var rsp ConRsp
 	if errors.As(err, &rej) && rsp.Parse(rej.PrivateData) == nil {
-		return &RefusedError{Remote: pc.Remote, Step: fmt.Sprintf("connection %d", cid), Errno: cmpErrno(rsp.Errno, syscall.ECONNREFUSED)}
+		return t.refusal(pc, cid, &rsp, syscall.ECONNREFUSED)
 	}
 	return err
+}
+
+func (t *clientPath) refusal(pc PathConfig, cid int, rsp *ConRsp, otherwise syscall.Errno) error {
+	return &RefusedError{Remote: pc.Remote, Step: fmt.Sprintf("connection %d", cid), Errno: cmp.Or(rsp.Errno, otherwise), Ours: t.version, Theirs: rsp.Version}
 }
 
 // adopt takes over the server's limits; those of the first connection stay.

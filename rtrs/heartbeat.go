@@ -62,6 +62,27 @@ type HeartbeatConfig struct {
 	ticker ticker
 }
 
+// SetHeartbeat changes ClientConfig.Heartbeat, of all paths from now on.
+func (cl *Client) SetHeartbeat(c HeartbeatConfig) {
+	c = c.withDefaults()
+	cl.heartbeat.Store(&c)
+	for _, t := range cl.Paths() {
+		t.look()
+	}
+}
+
+// HeartbeatsChanged has paths that are open follow what ServerConfig.HeartbeatOf says now.
+func (s *Server) HeartbeatsChanged() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.all {
+		select {
+		case p.poke <- struct{}{}:
+		default:
+		}
+	}
+}
+
 func (c HeartbeatConfig) withDefaults() HeartbeatConfig {
 	if c.Interval <= 0 {
 		c.Interval = HeartbeatInterval

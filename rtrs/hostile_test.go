@@ -314,6 +314,8 @@ func TestSetupRefusals(t *testing.T) {
 		want syscall.Errno
 	}{
 		"another version":                   {change(func(r *ConReq) { r.Version = 0x0200 }), syscall.EPROTONOSUPPORT},
+		"no version":                        {change(func(r *ConReq) { r.Version = 0 }), syscall.EPROTONOSUPPORT},
+		"a major version of ours + 1":       {change(func(r *ConReq) { r.Version = Version + 0x100 }), syscall.EPROTONOSUPPORT},
 		"no connections":                    {change(func(r *ConReq) { r.CIDNum = 0 }), syscall.EINVAL},
 		"too many connections":              {change(func(r *ConReq) { r.CIDNum = MaxConns + 1 }), syscall.EINVAL},
 		"connection 2 of 2":                 {change(func(r *ConReq) { r.CID, r.CIDNum = 2, 2 }), syscall.EINVAL},
@@ -356,6 +358,13 @@ func TestSetupRefusals(t *testing.T) {
 // request's immediate.
 func startRawServer(t testing.TB, act func(p *rawPeer, imm uint64)) netip.AddrPort {
 	t.Helper()
+	return startRawServerBy(t, func(*ConReq) *ConRsp { return &ConRsp{Version: Version} }, act)
+}
+
+// startRawServerBy is startRawServer that answers requests with the version and errno of
+// answer.
+func startRawServerBy(t testing.TB, answer func(*ConReq) *ConRsp, act func(p *rawPeer, imm uint64)) netip.AddrPort {
+	t.Helper()
 	h := newHost(t)
 	ln, err := h.dev.Listen(context.Background(), netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{Transport: loopback()})
 	if err != nil {
@@ -369,7 +378,7 @@ func startRawServer(t testing.TB, act func(p *rawPeer, imm uint64)) netip.AddrPo
 			if err != nil {
 				return
 			}
-			wg.Go(func() { serveRaw(t, ctx, h, cr, act) })
+			wg.Go(func() { serveRaw(t, ctx, h, cr, answer, act) })
 		}
 	})
 	t.Cleanup(func() { cancel(); ln.Close(); wg.Wait() })
@@ -378,16 +387,25 @@ func startRawServer(t testing.TB, act func(p *rawPeer, imm uint64)) netip.AddrPo
 
 const rawDepth = 8
 
-func serveRaw(t testing.TB, ctx context.Context, h *host, cr *verbs.ConnRequest, act func(p *rawPeer, imm uint64)) {
+func serveRaw(t testing.TB, ctx context.Context, h *host, cr *verbs.ConnRequest, answer func(*ConReq) *ConRsp, act func(p *rawPeer, imm uint64)) {
 	p := &rawPeer{t: t, buf: make([]byte, 512<<10), bits: offsetBits(rawDepth)}
 	pd, err := h.ulp.AllocPD()
 	if err != nil {
 		t.Error(err)
 		return
 	}
+	var req ConReq
+	if err := req.Parse(cr.PrivateData()); err != nil {
+		t.Error(err)
+		return
+	}
+	rsp := answer(&req)
+	if rsp.QueueDepth, rsp.MaxIO, rsp.MaxHeader = rawDepth, 64<<10, 4096; rsp.Errno != 0 {
+		cr.Reject(ctx, rsp.Append(nil))
+		return
+	}
 	p.mr, _ = pd.RegisterMR(p.buf, verbs.LocalWrite|verbs.RemoteWrite)
 	p.cq, _ = h.ulp.CreateCQ(1024, nil)
-	rsp := ConRsp{Version: Version, QueueDepth: rawDepth, MaxIO: 64 << 10, MaxHeader: 4096}
 	p.qp, err = cr.Accept(ctx, pd, verbs.AcceptConfig{QP: verbs.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, MaxSend: 256, MaxRecv: 256}, PrivateData: rsp.Append(nil), Prepare: func(qp *verbs.QP) error {
 		for range 200 {
 			if err := qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{{MR: p.mr, Off: 300 << 10, Len: 4096}}}); err != nil {

@@ -102,6 +102,8 @@ type ServerSessionInfo struct {
 // ServerPathInfo is a path's state for people.
 type ServerPathInfo struct {
 	Incarnation uint64
+	Version     Protocol  // agreed on with the client
+	Open        bool      // chunks stay open to the client, see ServerConfig.TrustClients
 	Since       time.Time // open
 	Executing   int       // requests that came by it
 	Conns       []ConnInfo
@@ -126,7 +128,7 @@ func (s *session) describe() ServerSessionInfo {
 }
 
 func (s *serverPath) describe() ServerPathInfo {
-	i := ServerPathInfo{Incarnation: s.inc, Executing: s.executing()}
+	i := ServerPathInfo{Incarnation: s.inc, Version: s.version, Open: s.trusting, Executing: s.executing()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i.Since = s.since

@@ -133,3 +133,29 @@ func TestSessionThatIsNeverOpenedIsDropped(t *testing.T) {
 	p.gone()
 	eventually(t, "the session is gone", func() bool { return len(srv.Sessions()) == 0 })
 }
+
+// Changed heartbeats hold at once, on paths that are up, at the client and at the server.
+func TestHeartbeatsCanBeChanged(t *testing.T) {
+	slow, fast := HeartbeatConfig{Interval: time.Hour}, HeartbeatConfig{Interval: time.Millisecond, Missed: 3}
+	var now atomic.Pointer[HeartbeatConfig]
+	now.Store(&slow)
+	t.Run("server", func(t *testing.T) {
+		m := newMemory(4096)
+		srv := startServer(t, ServerConfig{NewSession: m.session, HeartbeatOf: func(transport.Identity) HeartbeatConfig { return *now.Load() }})
+		p := rawConnect(t, newHost(t), srv.addr)
+		now.Store(&fast)
+		srv.HeartbeatsChanged()
+		p.gone()
+		if err := <-m.closed; !errors.Is(err, ErrHeartbeat) {
+			t.Errorf("the handler was told %v", err)
+		}
+	})
+	t.Run("client", func(t *testing.T) {
+		addr := startRawServer(t, func(*rawPeer, uint64) {})
+		cfg := clientConfig(newHost(t), addr, "a")
+		cfg.Setup, cfg.Conns, cfg.Heartbeat = verbs.Setup{}, 1, slow
+		cl := connect(t, cfg)
+		cl.SetHeartbeat(fast)
+		eventually(t, "the path is given up", func() bool { return cl.Info().Paths[0].Incarnation > 1 })
+	})
+}

@@ -49,9 +49,11 @@ type Path struct {
 	infoOff uint32      // offset of INFO_REQ in the first
 
 	users    atomic.Int32 // permits whose data is in this path's memory, and one for the client
+	rank     atomic.Int32 // among the client's, for the policy
 	flying   atomic.Int32 // requests that were not answered
 	latency  atomic.Int64 // nanoseconds that a request takes, a moving average
 	moved    atomic.Uint64
+	replays  tally
 	counters counters
 
 	ctx    context.Context // ends with the path
@@ -213,6 +215,7 @@ func (cl *Client) AddPath(cfg PathConfig) (*Path, error) {
 		return nil, err
 	}
 	cl.paths = append(cl.paths, t)
+	cl.rankLocked()
 	cl.running.Go(func() { t.run(cl.ctx) })
 	return t, nil
 }
@@ -232,6 +235,7 @@ func (t *Path) Remove() {
 	i := slices.Index(cl.paths, t)
 	if i >= 0 {
 		cl.paths = slices.Delete(cl.paths, i, i+1)
+		cl.rankLocked()
 	}
 	cl.mu.Unlock()
 	t.cancel()
@@ -277,16 +281,20 @@ type PathInfo struct {
 	Since       time.Time // in this state
 	LastError   error     // why the path was lost or cannot be established; nil while connected
 	Remote      netip.AddrPort
-	Avoided     bool          // its security association is away, and I/O goes by others
-	Incarnation uint64        // attempts to connect the path
-	Reconnects  uint64        // successful ones after the first
-	Failures    uint64        // attempts that failed
-	Tries       int           // of them, since the path was up last, or Reconnect
-	InFlight    int           // requests that were not answered
-	Moved       uint64        // requests that went on by another path
-	Latency     time.Duration // a moving average of what a request takes; 0 while there is one path only
-	Conns       []ConnInfo
-	Stats       Stats
+	Avoided     bool     // its security association is away, and I/O goes by others
+	Version     Protocol // agreed on with the server; 0 while there is no connection
+	Incarnation uint64   // attempts to connect the path
+	Reconnects  uint64   // successful ones after the first
+	Failures    uint64   // attempts that failed
+	Tries       int      // of them, since the path was up last, or Reconnect
+	InFlight    int      // requests that were not answered
+	Moved       uint64   // requests that went on by another path
+	// Replays are the requests that went by this path after they had been sent before, by
+	// another or by this one, by their kinds.
+	Replays map[string]uint64
+	Latency time.Duration // a moving average of what a request takes; of some of them, while there is one path only
+	Conns   []ConnInfo
+	Stats   Stats
 }
 
 // Info returns the path's state.
@@ -298,9 +306,9 @@ func (t *Path) Info() PathInfo {
 
 func (t *Path) infoLocked() PathInfo {
 	i := PathInfo{Name: t.cfg.Name, State: t.state, Since: t.since, LastError: t.lastErr, Remote: t.cfg.Remote, Incarnation: t.inc,
-		Reconnects: t.reconnects, Failures: t.failures, Tries: t.tries, InFlight: int(t.flying.Load()), Moved: t.moved.Load(), Latency: time.Duration(t.latency.Load()), Stats: t.counters.snapshot()}
+		Reconnects: t.reconnects, Failures: t.failures, Tries: t.tries, InFlight: int(t.flying.Load()), Moved: t.moved.Load(), Replays: t.replays.snapshot(), Latency: time.Duration(t.latency.Load()), Stats: t.counters.snapshot()}
 	if t.current != nil {
-		i.Avoided = t.current.avoided.Load()
+		i.Avoided, i.Version = t.current.avoided.Load(), t.current.version
 		for _, c := range t.current.conns {
 			i.Conns = append(i.Conns, connInfo(c.qp))
 		}

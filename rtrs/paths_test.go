@@ -482,6 +482,90 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// What is sent again is counted by the path that carries it then, by its kind, and what
+// requests take is measured with one path as well.
+func TestReplaysAreCounted(t *testing.T) {
+	j := newJournal()
+	srv := startServer(t, ServerConfig{NewSession: j.session, Linger: time.Minute})
+	rs, cfg := roads(t, srv, 2)
+	cfg.Policy = Preferred
+	cfg.KindOf = func(p *Permit) string { return fmt.Sprint(p.dir, " of ", p.Header()[0]) }
+	cl := connect(t, cfg)
+	allUp(t, cl)
+	rs[0].freeze(true)
+	p, w := get(t, cl), newWaiter()
+	p.Submit(Read, header(3), 512, w)
+	q, u := submit(t, cl, 5)
+	rs[0].setDown(true)
+	rs[0].cut()
+	for _, w := range []*waiter{w, u} {
+		if e := w.wait(t); e != 0 {
+			t.Fatal(e)
+		}
+	}
+	cl.Put(p, q)
+	i := cl.Info().Paths
+	if got := fmt.Sprint(i[1].Replays); got != "map[read of 3:1 write of 5:1]" || len(i[0].Replays) != 0 || i[0].Moved != 2 {
+		t.Errorf("replays %s and %v, %d moved", got, i[0].Replays, i[0].Moved)
+	}
+	rs[0].freeze(false)
+	cl.Paths()[0].Remove()
+	before := cl.Info().Paths[0].Latency
+	for n := range uint64(timedEvery * 4) {
+		if e := j.put(t, cl, n, 512); e != 0 {
+			t.Fatal(e)
+		}
+	}
+	if now := cl.Info().Paths[0].Latency; now == 0 || now == before {
+		t.Errorf("a request takes %v, before %v", now, before)
+	}
+}
+
+// The policy Preferred goes by the order of the paths as it is now: after one was removed,
+// added, or they were arranged in another way.
+func TestPreferredFollowsTheOrderOfPaths(t *testing.T) {
+	j := newJournal()
+	srv := startServer(t, ServerConfig{NewSession: j.session})
+	rs, cfg := roads(t, srv, 3)
+	cfg.Policy = Preferred
+	cl := connect(t, cfg)
+	goesBy := func(name string) {
+		t.Helper()
+		allUp(t, cl)
+		before := map[string]uint64{}
+		for _, p := range cl.Info().Paths {
+			before[p.Name] = p.Stats.Writes
+		}
+		if e := j.put(t, cl, 1, 512); e != 0 {
+			t.Fatal(e)
+		}
+		eventually(t, "it is counted", func() bool {
+			for _, p := range cl.Info().Paths {
+				if p.Stats.Writes > before[p.Name] {
+					if p.Name != name {
+						t.Fatalf("I/O goes by %s, want %s", p.Name, name)
+					}
+					return true
+				}
+			}
+			return false
+		})
+	}
+	goesBy("p0")
+	cl.Arrange([]string{"p2", "p1"})
+	goesBy("p2")
+	cl.Paths()[0].Remove()
+	goesBy("p1")
+	if _, err := cl.AddPath(rs[2].config("p2")); err != nil {
+		t.Fatal(err)
+	}
+	goesBy("p1")
+	cl.Paths()[0].Remove() // p0 was arranged behind it, and came up before p2
+	goesBy("p0")
+	cl.Arrange([]string{"p2", "p0"})
+	goesBy("p2")
+}
+
 // Nothing of a path is left when it is removed, and its name may be used again.
 func TestPathsComeAndGo(t *testing.T) {
 	j := newJournal()

@@ -261,7 +261,7 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 	}
 	t.path.flying.Add(1)
 	ch.dir, ch.n, ch.posted = p.dir, 0, 0
-	if t.timed() {
+	if t.timed() || p.turn%timedEvery == 0 {
 		ch.posted = nanotime()
 	}
 	p.moveTo(t.path)
@@ -299,6 +299,9 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 	case p.unsettled:
 		kind = permitSettle
 	}
+	if p.tried && !p.unsettled && !p.control {
+		t.path.replays.add(t.cl.kindOf(p))
+	}
 	p.sent, p.tried = true, true
 	p.state.Store(t.flying(kind))
 	if err := c.qp.PostSend(&wr); err != nil {
@@ -316,7 +319,15 @@ func (t *clientPath) refuse(ch *pathChunk, err error) bool {
 	return false
 }
 
-// timed reports whether it matters how long requests take.
+// kindOf is the kind of p's I/O for people.
+func (cl *Client) kindOf(p *Permit) string {
+	if cl.cfg.KindOf != nil {
+		return cl.cfg.KindOf(p)
+	}
+	return p.dir.String()
+}
+
+// timed reports whether it matters how long each request takes.
 func (t *clientPath) timed() bool { return len(*t.cl.up.Load()) > 1 }
 
 // Get returns a permit. It waits until one is free, and fails with ctx's error and, after

@@ -1,6 +1,7 @@
 package rtrs
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -14,7 +15,7 @@ const (
 	MinInFlight Policy = iota // the path with the fewest requests that were not answered
 	RoundRobin                // one after the other
 	MinLatency                // the path by which requests have taken the least time of late
-	Preferred                 // the first of ClientConfig.Paths that is up; the others stand by
+	Preferred                 // the first of Client.Paths that is up; the others stand by
 )
 
 var policies = [...]string{"min-inflight", "round-robin", "min-latency", "preferred"}
@@ -35,6 +36,30 @@ func ParsePolicy(name string) (Policy, error) {
 		}
 	}
 	return 0, fmt.Errorf("rtrs: policy %q: min-inflight, round-robin, min-latency and preferred are possible", name)
+}
+
+// Arrange puts the paths in the order of their names, which the policy Preferred goes by. What
+// is not named comes last.
+func (cl *Client) Arrange(names []string) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	place := func(t *Path) int {
+		if i := slices.Index(names, t.cfg.Name); i >= 0 {
+			return i
+		}
+		return len(names)
+	}
+	slices.SortStableFunc(cl.paths, func(a, b *Path) int { return cmp.Compare(place(a), place(b)) })
+	cl.rankLocked()
+}
+
+// rankLocked numbers the paths for the policy.
+//
+// unlocked: Connect calls it before anybody else has the client.
+func (cl *Client) rankLocked() {
+	for i, t := range cl.paths {
+		t.rank.Store(int32(i))
+	}
 }
 
 // SetPolicy changes the policy from the next I/O on.
@@ -82,7 +107,7 @@ func (cl *Client) pick(p *Permit) *clientPath {
 			// What is in flight already takes its time as well.
 			cost = t.path.latency.Load() * int64(t.path.users.Load())
 		case Preferred:
-			cost = int64(t.rank)
+			cost = int64(t.path.rank.Load())
 		}
 		if t.avoided.Load() {
 			cost += avoidedCost

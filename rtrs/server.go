@@ -1,6 +1,7 @@
 package rtrs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,14 +59,16 @@ type ServerConfig struct {
 	// It applies only to sessions whose trust model trusts the peer, NS-RT and S-T: RFC
 	// 5042 appendix A forbids it otherwise.
 	TrustClients bool
+	// TrustsClient, if not nil, decides that instead for each new path of a client.
+	TrustsClient func(transport.Identity) bool
 
 	// MaxSessions bounds the paths of all sessions, 0 means DefaultMaxSessions: each has
 	// chunks of its own. Half of them is reserved for peers that have none, so that a few
 	// cannot lock out others, and for those that Server.Keep names the memory as well.
 	MaxSessions        int
 	MaxSessionsPerPeer int // the same of one peer; 0 means DefaultMaxSessionsPerPeer
-	// Heartbeat is that of all paths. HeartbeatOf, if not nil, decides instead for each new
-	// path of a peer.
+	// Heartbeat is that of all paths. HeartbeatOf, if not nil, decides instead for each path
+	// of a peer, see Server.HeartbeatsChanged.
 	Heartbeat   HeartbeatConfig
 	HeartbeatOf func(transport.Identity) HeartbeatConfig
 	// Linger is for how long a session that has lost all of its paths waits for its client
@@ -79,6 +82,7 @@ type ServerConfig struct {
 	Logger     *slog.Logger
 
 	fenceWait, setupWait, challengeWait time.Duration
+	version                             Protocol // of another release, in tests; 0: Version
 }
 
 // Server serves sessions. The owner of a listener hands it the connection
@@ -128,6 +132,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if cfg.Linger == 0 {
 		cfg.Linger = DefaultLinger
 	}
+	cfg.version = cmp.Or(cfg.version, Version)
 	if cfg.fenceWait == 0 {
 		cfg.fenceWait = fenceWait
 	}
@@ -144,7 +149,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	switch {
 	case cfg.ULP == nil || cfg.NewSession == nil:
 		return nil, errors.New("rtrs: ServerConfig needs ULP and NewSession")
-	case cfg.TrustClients && cfg.TrustOf == nil && !trustsPeer(cfg.Trust):
+	case cfg.TrustClients && cfg.TrustOf == nil && !TrustsPeer(cfg.Trust):
 		return nil, fmt.Errorf("rtrs: TrustClients with the trust model %v, which does not trust the peer: NS-RT and S-T do (RFC 5042 appendices A and C)", cfg.Trust)
 	case cfg.QueueDepth < 1 || cfg.QueueDepth > MaxQueueDepth:
 		return nil, fmt.Errorf("rtrs: queue depth %d: 1 to %d are possible", cfg.QueueDepth, MaxQueueDepth)
@@ -195,7 +200,7 @@ func (s *Server) handled(peer transport.Identity) {
 }
 
 func (s *Server) reject(ctx context.Context, cr *verbs.ConnRequest, errno syscall.Errno) {
-	rsp := ConRsp{Version: Version, Errno: errno}
+	rsp := ConRsp{Version: s.cfg.version, Errno: errno}
 	cr.Reject(ctx, rsp.Append(nil))
 }
 
@@ -204,13 +209,14 @@ func (s *Server) handle(ctx context.Context, cr *verbs.ConnRequest) {
 	err := req.Parse(cr.PrivateData())
 	var errno syscall.Errno
 	switch {
-	case err != nil && req.Version == Version:
+	case !req.Version.Agrees(s.cfg.version) && (err == nil || req.Version != 0):
+		errno, err = syscall.EPROTONOSUPPORT, errors.New("rtrs: the peer is of another release: "+s.cfg.version.Differs("RTRS", req.Version))
+	case err != nil:
 		errno = syscall.EINVAL
-	case req.Version != Version:
-		errno, err = syscall.EPROTONOSUPPORT, fmt.Errorf("rtrs: version %#x, this is %#x", req.Version, Version)
 	case req.CIDNum < 1 || req.CIDNum > MaxConns || req.CID >= req.CIDNum:
 		errno, err = syscall.EINVAL, fmt.Errorf("rtrs: connection %d of %d", req.CID, req.CIDNum)
 	}
+	req.Version = min(req.Version, s.cfg.version)
 	var p *serverPath
 	if err == nil {
 		p, errno, err = s.pathFor(ctx, cr, &req)

@@ -18,9 +18,10 @@ type serverPath struct {
 	key     pathKey
 	session uuid // of the session that it is to be part of
 	inc     uint64
+	version Protocol // agreed on
 
 	trust    verbs.TrustModel
-	trusting bool // ServerConfig.TrustClients is set, and the model trusts the peer
+	trusting bool // ServerConfig trusts the client, and the model the peer
 	domains  domains
 
 	svcMR  *verbs.MR // INFO_REQ, INFO_RSP
@@ -43,6 +44,7 @@ type serverPath struct {
 	joining    sync.WaitGroup // connections being accepted
 	failOnce   sync.Once
 	failed     chan struct{}
+	poke       chan struct{}  // capacity 1: look at what heartbeats are to be
 	challenged chan chan bool // see isAlive
 	closed     chan struct{}  // nothing is left
 
@@ -103,18 +105,20 @@ func (s *serverPath) run() {
 
 // watch sends heartbeats until the path fails.
 func (s *serverPath) watch() {
-	hb := s.srv.cfg.Heartbeat
-	if of := s.srv.cfg.HeartbeatOf; of != nil {
-		hb = of(s.key.peer).withDefaults()
-	}
+	hb := s.heartbeat()
 	tick, stop := hb.ticker(hb.Interval)
-	defer stop()
+	defer func() { stop() }()
 	for {
 		select {
 		case <-s.failed:
 			return
 		case q := <-s.challenged:
 			q <- s.challenge()
+			continue
+		case <-s.poke:
+			stop()
+			hb = s.heartbeat()
+			tick, stop = hb.ticker(hb.Interval)
 			continue
 		case <-tick:
 		}
@@ -128,6 +132,13 @@ func (s *serverPath) watch() {
 			}
 		}
 	}
+}
+
+func (s *serverPath) heartbeat() HeartbeatConfig {
+	if of := s.srv.cfg.HeartbeatOf; of != nil {
+		return of(s.key.peer).withDefaults()
+	}
+	return s.srv.cfg.Heartbeat
 }
 
 // tearDown ends the connections, waits for the requests at the handler and

@@ -7,19 +7,20 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
 func newServerPath(s *Server, key pathKey, trust verbs.TrustModel, req *ConReq) (*serverPath, error) {
-	path := &serverPath{srv: s, key: key, session: uuid(req.Session), inc: req.Incarnation, infoCh: make(chan infoReq, 1), allUp: make(chan struct{}), since: time.Now(),
-		idle: make(chan struct{}), failed: make(chan struct{}), closed: make(chan struct{}), challenged: make(chan chan bool),
+	path := &serverPath{srv: s, key: key, session: uuid(req.Session), inc: req.Incarnation, version: req.Version, infoCh: make(chan infoReq, 1), allUp: make(chan struct{}), since: time.Now(),
+		idle: make(chan struct{}), failed: make(chan struct{}), poke: make(chan struct{}, 1), closed: make(chan struct{}), challenged: make(chan chan bool),
 		conns: make([]*serverConn, req.CIDNum)}
 	path.refs.Store(1)
 	for i := range path.conns {
 		path.conns[i] = &serverConn{path: path, cid: i}
 	}
 	path.conns[0].taken = true
-	path.trust, path.trusting = trust, s.cfg.TrustClients && trustsPeer(trust)
+	path.trust, path.trusting = trust, s.trusts(key.peer) && TrustsPeer(trust)
 	var err error
 	if path.domains, err = newDomains(s.cfg.ULP, path.trust, int(req.CIDNum)); err != nil {
 		return nil, err
@@ -32,11 +33,19 @@ func newServerPath(s *Server, key pathKey, trust verbs.TrustModel, req *ConReq) 
 	return path, nil
 }
 
+// trusts reports whether a client's chunks are left open to it, if its trust model permits.
+func (s *Server) trusts(peer transport.Identity) bool {
+	if s.cfg.TrustsClient != nil {
+		return s.cfg.TrustsClient(peer)
+	}
+	return s.cfg.TrustClients
+}
+
 // join reserves the slot of a further connection.
 func (s *serverPath) join(req *ConReq) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil || int(req.CIDNum) != len(s.conns) || s.conns[req.CID].taken || s.session != req.Session {
+	if s.err != nil || int(req.CIDNum) != len(s.conns) || s.conns[req.CID].taken || s.session != req.Session || s.version != req.Version {
 		return false
 	}
 	s.conns[req.CID].taken = true
@@ -60,7 +69,7 @@ func (s *serverPath) accept(ctx context.Context, cr *verbs.ConnRequest, cid int)
 		return syscall.ENOMEM, err
 	}
 	c.cq = cq
-	rsp := ConRsp{Version: Version, QueueDepth: uint16(slots), MaxIO: uint32(cfg.MaxIO), MaxHeader: chunkHeader}
+	rsp := ConRsp{Version: s.version, QueueDepth: uint16(slots), MaxIO: uint32(cfg.MaxIO), MaxHeader: chunkHeader}
 	if !s.trusting {
 		rsp.Flags = flagNewRKey
 	}

@@ -1,6 +1,8 @@
 package rtrs
 
 import (
+	"maps"
+	"sync"
 	"sync/atomic"
 	"syscall"
 )
@@ -40,6 +42,27 @@ func (s *Stats) count(dir Dir, n uint32, errno syscall.Errno) {
 		return
 	}
 	s.WriteBytes += uint64(n)
+}
+
+// tally counts by kind what is rare.
+type tally struct {
+	mu sync.Mutex // guards the fields below it
+	n  map[string]uint64
+}
+
+func (t *tally) add(kind string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.n == nil {
+		t.n = make(map[string]uint64)
+	}
+	t.n[kind]++
+}
+
+func (t *tally) snapshot() map[string]uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.n)
 }
 
 // counters are Stats for concurrent use.

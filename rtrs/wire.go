@@ -15,9 +15,25 @@ var le = binary.LittleEndian
 // Magic is at offset 2 of the private data of every RTRS connection.
 const Magic = 0x1BBD
 
-// Version is the protocol version of this package: major 0x4A, minor 1. (Linux's RTRS,
+// Protocol is a version of the protocol: the major number in the high byte, the minor one in
+// the low byte. Two ends whose major numbers are the same speak the lower minor one of both.
+type Protocol uint16
+
+// Version is the newest version that this package speaks: major 0x4A, minor 1. (Linux's RTRS,
 // whose messages have nearly the same layout but whose immediates have 32 bits, is major 2.)
-const Version = 0x4A01
+const Version Protocol = 0x4A01
+
+func (v Protocol) String() string { return fmt.Sprintf("%d.%d", v>>8, v&0xff) }
+
+// Agrees reports whether two versions have the same major number, and the ends that speak them
+// the lower one.
+func (v Protocol) Agrees(o Protocol) bool { return v>>8 == o>>8 }
+
+// Differs says why an end that speaks another major version of a protocol is not understood,
+// and what to do.
+func (v Protocol) Differs(protocol string, theirs Protocol) string {
+	return fmt.Sprintf("it speaks %s %v, and this host %v; update the host that has the lower one: hosts whose versions begin with the same number understand each other", protocol, theirs, v)
+}
 
 // Message types.
 const (
@@ -61,10 +77,10 @@ func IsRequest(pd []byte) bool {
 
 // ConReq is the private data of a connection request.
 type ConReq struct {
-	Version     uint16
-	CID         uint16 // this connection
-	CIDNum      uint16 // connections of the path
-	Incarnation uint64 // greater with each attempt to connect the path
+	Version     Protocol // on a path's first connection the newest that the client speaks, then what was agreed on
+	CID         uint16   // this connection
+	CIDNum      uint16   // connections of the path
+	Incarnation uint64   // greater with each attempt to connect the path
 	Path        [16]byte
 	Session     [16]byte
 	First       bool // the session's first connection ever
@@ -74,7 +90,7 @@ type ConReq struct {
 func (m *ConReq) Append(b []byte) []byte {
 	b = append(b, 0, 0)
 	b = le.AppendUint16(b, Magic)
-	b = le.AppendUint16(b, m.Version)
+	b = le.AppendUint16(b, uint16(m.Version))
 	b = le.AppendUint16(b, m.CID)
 	b = le.AppendUint16(b, m.CIDNum)
 	b = le.AppendUint16(b, uint16(m.Incarnation))
@@ -97,7 +113,7 @@ func (m *ConReq) Parse(b []byte) error {
 	if !IsRequest(b) {
 		return wireErr("connection request without the magic %#x", Magic)
 	}
-	m.Version = le.Uint16(b[4:])
+	m.Version = Protocol(le.Uint16(b[4:]))
 	m.CID = le.Uint16(b[6:])
 	m.CIDNum = le.Uint16(b[8:])
 	recon := le.Uint16(b[10:])
@@ -105,7 +121,7 @@ func (m *ConReq) Parse(b []byte) error {
 	copy(m.Session[:], b[28:])
 	m.First = b[44]&1 != 0
 	m.Incarnation = le.Uint64(b[48:])
-	if m.Version == Version && uint16(m.Incarnation) != recon {
+	if m.Version.Agrees(Version) && uint16(m.Incarnation) != recon {
 		return wireErr("reconnect counter %d is not the low half of incarnation %#x", recon, m.Incarnation)
 	}
 	return nil
@@ -116,7 +132,7 @@ const flagNewRKey = 1 << 1
 
 // ConRsp is the private data that accepts or rejects a connection.
 type ConRsp struct {
-	Version    uint16
+	Version    Protocol      // agreed on, or with an errno the newest that the server speaks
 	Errno      syscall.Errno // 0 if accepted
 	QueueDepth uint16        // chunks
 	MaxIO      uint32        // bytes of data in one request
@@ -127,7 +143,7 @@ type ConRsp struct {
 // Append appends the message's 56 bytes to b.
 func (m *ConRsp) Append(b []byte) []byte {
 	b = le.AppendUint16(b, Magic)
-	b = le.AppendUint16(b, m.Version)
+	b = le.AppendUint16(b, uint16(m.Version))
 	b = le.AppendUint16(b, uint16(m.Errno))
 	b = le.AppendUint16(b, m.QueueDepth)
 	b = le.AppendUint32(b, m.MaxIO)
@@ -144,7 +160,7 @@ func (m *ConRsp) Parse(b []byte) error {
 	if magic := le.Uint16(b); magic != Magic {
 		return wireErr("connection response with magic %#x, want %#x", magic, Magic)
 	}
-	m.Version = le.Uint16(b[2:])
+	m.Version = Protocol(le.Uint16(b[2:]))
 	m.Errno = syscall.Errno(le.Uint16(b[4:]))
 	m.QueueDepth = le.Uint16(b[6:])
 	m.MaxIO = le.Uint32(b[8:])

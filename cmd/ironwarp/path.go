@@ -255,7 +255,7 @@ func (w *ironwarp) pathTable(sessions []api.Session) {
 	if len(sessions) == 0 {
 		return
 	}
-	t := w.sheet("session", "path", "address", "transport", "state", ">age", ">in flight", ">latency", ">failovers", "?>reconnects", "?>failed")
+	t := w.sheet("session", "path", "address", "transport", "state", ">age", ">in flight", ">latency", ">failovers", "?>replays", "?>reconnects", "?>failed")
 	var problems []*api.Error
 	for _, s := range sessions {
 		for _, p := range s.Paths {
@@ -266,7 +266,11 @@ func (w *ironwarp) pathTable(sessions []api.Session) {
 			case p.Paused:
 				state = api.PeerPaused
 			}
-			t.row(s.Peer, p.Name, p.Address, orDash(p.Transport), w.stateText(state), ageText(p.AgeSeconds), p.InFlight, latencyText(p.LatencySeconds), p.Failovers, p.Reconnects, p.Failures)
+			replayed := uint64(0)
+			for _, n := range p.Replays {
+				replayed += n
+			}
+			t.row(s.Peer, p.Name, p.Address, orDash(p.Transport), w.stateText(state), ageText(p.AgeSeconds), p.InFlight, latencyText(p.LatencySeconds), p.Failovers, replayed, p.Reconnects, p.Failures)
 			if p.Problem != nil {
 				problems = append(problems, &api.Error{Message: fmt.Sprintf("path %s to %s: %s", p.Name, s.Peer, p.Problem.Message), Fix: p.Problem.Fix})
 			}

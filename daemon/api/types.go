@@ -264,6 +264,11 @@ type Session struct {
 	Reconnects uint64  `json:"reconnects"`
 	InFlight   int     `json:"in_flight"`
 	AgeSeconds float64 `json:"age_seconds"`
+	// OpenChunks of a server: requests stay open to the peer while they are carried out.
+	OpenChunks bool `json:"open_chunks,omitzero"`
+	// Versions of the protocols that were agreed on, the lowest of the paths.
+	RTRS string `json:"rtrs_version,omitempty"`
+	RNBD string `json:"rnbd_version,omitempty"` // of a client
 	// Of a client: how I/O is spread over the paths, what becomes of it without one, how many
 	// attempts to bring a path up may fail in a row (0: any number), and the paths.
 	Policy            string        `json:"policy,omitempty"`
@@ -291,17 +296,19 @@ type SessionPath struct {
 	AgeSeconds   float64 `json:"age_seconds"`         // of the state
 	Streams      int     `json:"streams"`
 	InFlight     int     `json:"in_flight"` // requests that were not answered
-	// LatencySeconds is what a request takes, a moving average; absent while it is not
-	// measured, since there is one path only.
+	// LatencySeconds is what a request takes, a moving average; absent while none was measured.
 	LatencySeconds float64 `json:"latency_seconds,omitzero"`
 	Reconnects     uint64  `json:"reconnects"`      // after it had been up
 	Failures       uint64  `json:"failed_connects"` // attempts to connect that failed
 	Failovers      uint64  `json:"failovers"`       // requests that went on by another path
-	Reads          uint64  `json:"reads"`
-	Writes         uint64  `json:"writes"`
-	ReadBytes      uint64  `json:"read_bytes"`
-	WriteBytes     uint64  `json:"write_bytes"`
-	Problem        *Error  `json:"problem,omitempty"` // why it is not connected
+	// Replays are the requests that were sent again by this path, by what they do: read,
+	// write, flush, trim, write zeroes.
+	Replays    map[string]uint64 `json:"replays,omitempty"`
+	Reads      uint64            `json:"reads"`
+	Writes     uint64            `json:"writes"`
+	ReadBytes  uint64            `json:"read_bytes"`
+	WriteBytes uint64            `json:"write_bytes"`
+	Problem    *Error            `json:"problem,omitempty"` // why it is not connected
 }
 
 // Listener is an address at which the daemon accepts peers.

@@ -86,6 +86,7 @@ func (a *Attacher) EndSessions(which func(by *local.Consumer, ends context.Conte
 type Session struct {
 	By   *local.Consumer
 	Peer string
+	RNBD rtrs.Protocol // agreed on
 	rtrs.ClientInfo
 }
 
@@ -100,7 +101,7 @@ func (a *Attacher) Sessions(which func(by *local.Consumer, peer string) bool) (l
 	}
 	a.mu.Unlock()
 	for k, cl := range open {
-		list = append(list, Session{k.by, k.peer, cl.Info()})
+		list = append(list, Session{k.by, k.peer, cl.Version(), cl.Info()})
 	}
 	slices.SortFunc(list, func(x, y Session) int {
 		return cmp.Or(cmp.Compare(x.By.Name, y.By.Name), cmp.Compare(x.Peer, y.Peer))
@@ -226,12 +227,16 @@ func (a *Attacher) followPaths(k sessionKey, s *session) {
 	if is.NoPath != was.NoPath {
 		cl.Session().SetNoPath(is.NoPath)
 	}
+	if is.Heartbeat.Interval != was.Heartbeat.Interval || is.Heartbeat.Missed != was.Heartbeat.Missed {
+		cl.Session().SetHeartbeat(is.Heartbeat)
+	}
 	if is.ReconnectAttempts != was.ReconnectAttempts {
 		cl.Session().SetReconnectAttempts(is.ReconnectAttempts)
 	}
 	want := map[string]config.Path{}
+	var names []string
 	for _, q := range is.Ways() {
-		want[q.Name] = q
+		want[q.Name], names = q, append(names, q.Name)
 	}
 	var removed sync.WaitGroup
 	for _, t := range cl.Session().Paths() {
@@ -251,6 +256,7 @@ func (a *Attacher) followPaths(k sessionKey, s *session) {
 		}
 		s.paths[name] = q
 	}
+	cl.Session().Arrange(names)
 }
 
 // connect opens a session by the paths that the peer has.

@@ -8,7 +8,7 @@ import (
 
 // pathSet are the metrics of the paths of sessions.
 type pathSet struct {
-	connected, inFlight, latency, reconnects, failures, failovers, ops, bytes *prometheus.Desc
+	connected, inFlight, latency, reconnects, failures, failovers, replays, ops, bytes *prometheus.Desc
 }
 
 func newPathSet() pathSet {
@@ -18,10 +18,11 @@ func newPathSet() pathSet {
 	return pathSet{
 		connected:  of("connected", "1 if the path of the session takes I/O."),
 		inFlight:   of("in_flight", "Requests by the path that were not answered."),
-		latency:    of("latency_seconds", "What a request by the path takes, a moving average; 0 with one path only."),
+		latency:    of("latency_seconds", "What a request by the path takes, a moving average; 0 as long as none was measured."),
 		reconnects: of("reconnects_total", "Times that the path was up again."),
 		failures:   of("failed_connects_total", "Attempts to bring the path up that failed."),
 		failovers:  of("failovers_total", "Requests that went on by another path."),
+		replays:    of("replays_total", "Requests that were sent again by the path.", "kind"),
 		ops:        of("operations_total", "Block I/O operations by the path.", "direction"),
 		bytes:      of("bytes_total", "Bytes of block I/O by the path.", "direction"),
 	}
@@ -37,6 +38,9 @@ func collectPaths(sessions []api.Session, gauge, counter emitter) {
 			counter(set.reconnects, float64(p.Reconnects), s.ULP, s.Peer, p.Name)
 			counter(set.failures, float64(p.Failures), s.ULP, s.Peer, p.Name)
 			counter(set.failovers, float64(p.Failovers), s.ULP, s.Peer, p.Name)
+			for kind, n := range p.Replays {
+				counter(set.replays, float64(n), s.ULP, s.Peer, p.Name, kind)
+			}
 			counter(set.ops, float64(p.Reads), s.ULP, s.Peer, p.Name, "read")
 			counter(set.ops, float64(p.Writes), s.ULP, s.Peer, p.Name, "write")
 			counter(set.bytes, float64(p.ReadBytes), s.ULP, s.Peer, p.Name, "read")
