@@ -9,6 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/attach"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // Reload reads the configuration again and applies what is different. With a fault in
@@ -178,6 +179,9 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 		d.setUpPeer(ctx, next)
 		d.disks.Follow(n.Name)
 		d.sessions.HeartbeatsChanged()
+		if n.OpenChunks != p.cfg.OpenChunks {
+			d.endExportStreams(func(qp *verbs.QP) bool { return qp.Peer() == next.identity }, fmt.Errorf("always_invalidate of peer %s has changed", n.Name))
+		}
 		return
 	}
 	d.disks.Suspend(d.disks.List(attach.From(n.Name))...)

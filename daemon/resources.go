@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -82,9 +83,14 @@ func (d *Daemon) applyPeerShares(next *config.Config) {
 // endOvertrusted ends the streams of exports that are trusted too much; their sessions make
 // new ones.
 func (d *Daemon) endOvertrusted() {
+	d.endExportStreams(func(qp *verbs.QP) bool { return !d.trustOf(qp.Peer()).Permits(qp.PD().Trust()) }, errors.New("sessions of the peer are trusted less now"))
+}
+
+// endExportStreams ends streams of exports; their sessions make new ones.
+func (d *Daemon) endExportStreams(which func(*verbs.QP) bool, why error) {
 	for _, qp := range d.dev.QPs() {
-		if qp.PD().ULP() == d.ulps[config.ServiceExports] && !d.trustOf(qp.Peer()).Permits(qp.PD().Trust()) {
-			qp.Abort(fmt.Errorf("sessions of peer %s are trusted less now: %v", d.peers.name(qp.Peer()), d.trustOf(qp.Peer())))
+		if qp.PD().ULP() == d.ulps[config.ServiceExports] && which(qp) {
+			qp.Abort(why)
 		}
 	}
 }

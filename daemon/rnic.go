@@ -40,7 +40,7 @@ func (d *Daemon) openRNIC() error {
 	d.sessions, err = rtrs.NewServer(rtrs.ServerConfig{
 		ULP: d.ulps[config.ServiceExports], QueueDepth: d.config().Limits.QueueSize, MaxSessionsPerPeer: d.config().Limits.Sessions,
 		MaxSessions: d.config().Limits.AllSessions,
-		NewSession:  d.exports.Server().NewSession, TrustOf: d.trustOf, HeartbeatOf: d.heartbeatOf, Logger: d.log,
+		NewSession:  d.exports.Server().NewSession, TrustOf: d.trustOf, HeartbeatOf: d.heartbeatOf, TrustsClient: d.leavesOpen, Logger: d.log,
 	})
 	return err
 }
@@ -51,6 +51,12 @@ func (d *Daemon) heartbeatOf(id transport.Identity) rtrs.HeartbeatConfig {
 		return p.cfg.Heartbeat
 	}
 	return rtrs.HeartbeatConfig{}
+}
+
+// leavesOpen reports whether a peer's requests stay open to it while they are carried out.
+func (d *Daemon) leavesOpen(id transport.Identity) bool {
+	p := d.peers.known(id)
+	return p != nil && p.cfg.OpenChunks
 }
 
 // accept hands each stream that a peer asks for to the service that it is for.

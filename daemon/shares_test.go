@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"slices"
@@ -263,4 +264,61 @@ func TestIdleStreamGivesWay(t *testing.T) {
 	eventually(t, "an idle stream ends when streams run short", func() bool {
 		return strings.Contains(beta.log.String(), verbs.ErrReaped.Error())
 	})
+}
+
+// A peer that says always_invalidate: false keeps its requests open where the trust of exports
+// permits that, from a reload on, which the audit says.
+func TestRequestsStayOpenByChoice(t *testing.T) {
+	alpha, beta, _ := pair(t, 1<<20)
+	c := alpha.attach("disk")
+	is := func(what string, open bool) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			s := beta.status().Sessions
+			return len(s) == 1 && s[0].Streams > 0 && s[0].OpenChunks == open
+		})
+		ok(t, c, cmdWrite, 0, 512, bytes.Repeat([]byte{3}, 512))
+	}
+	is("requests are closed by default", false)
+	set := func(to bool) error {
+		_, err := beta.api.SetPeer(t.Context(), api.PeerChange{PeerSpec: api.PeerSpec{Name: "alpha", AlwaysInvalidate: &to}, Set: []string{"always_invalidate"}})
+		return err
+	}
+	says(t, set(false), api.CodeInvalid, "peer alpha has always_invalidate: false, and the trust of exports is NS-NT, which trusts no peer")
+	beta.reload("services: {exports: {trust: NS-RT}}\n")
+	if err := set(false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the session trusts the peer", func() bool {
+		for _, s := range beta.status().Streams {
+			_, _ = beta.api.KillStream(t.Context(), s.ID) // those of the stricter model, which a reload leaves alone
+		}
+		s := beta.status().Sessions
+		return len(s) == 1 && s[0].OpenChunks
+	})
+	is("requests stay open", true)
+	weak := func() (out []string) {
+		a, err := beta.api.Audit(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range a.Requirements {
+			for _, w := range r.Weak {
+				if r.ID == "R13" {
+					out = append(out, w.Setting)
+				}
+			}
+		}
+		return out
+	}
+	if got := weak(); fmt.Sprint(got) != "[peer alpha: always_invalidate: false]" {
+		t.Errorf("the audit says %q", got)
+	}
+	if err := set(true); err != nil {
+		t.Fatal(err)
+	}
+	is("requests are closed again", false)
+	if got := weak(); len(got) != 0 {
+		t.Errorf("the audit says %q", got)
+	}
 }

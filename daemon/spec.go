@@ -110,6 +110,7 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 			return bad("idle reap %q; allowed: %s to %s", s.IdleReap, config.FormatDuration(config.MinIdleReap), config.FormatDuration(config.MaxIdleReap))
 		}
 	}
+	p.OpenChunks = s.AlwaysInvalidate != nil && !*s.AlwaysInvalidate
 	if p.Protection, err = protectionOf(s); err != nil {
 		return config.Peer{}, err
 	}
@@ -205,6 +206,9 @@ func specOf(p config.Peer) api.PeerSpec {
 		s.HeartbeatInterval = config.FormatDuration(p.Heartbeat.Interval)
 	}
 	s.HeartbeatMisses, s.ReconnectAttempts = p.Heartbeat.Missed, p.ReconnectAttempts
+	if p.OpenChunks {
+		s.AlwaysInvalidate = new(bool)
+	}
 	if p.NoPath.Fail {
 		s.NoPath, s.FailAfter = config.NoPathWords(p.NoPath)
 	}

@@ -78,6 +78,7 @@ func peerFlags() []cli.Flag {
 		&cli.IntFlag{Name: "heartbeat-misses", Usage: "unanswered `INTERVALS` after which a path is given up (default: " + fmt.Sprint(rtrs.HeartbeatMissed) + ")"},
 		&cli.StringFlag{Name: "no-path", Usage: "queue (default) or fail: what I/O does while a session has no path"},
 		&cli.DurationFlag{Name: "fail-after", Usage: "`TIME` without a path after which I/O fails, with --no-path fail (default: " + config.FormatDuration(config.DefaultFailAfter) + ")"},
+		&cli.BoolFlag{Name: "always-invalidate", Usage: "false leaves the memory of the peer's requests open to it while they are carried out; see `ironwarp security audit`", Value: true},
 		&cli.IntFlag{Name: "reconnect-attempts", Usage: "`ATTEMPTS` to bring a path up that may fail before it is given up (default: 0, any number)"},
 	}
 }
@@ -131,6 +132,9 @@ func peerSpec(c *cli.Context, name string) (spec api.PeerSpec, err error) {
 		CRC: c.String("crc"), FPDU: c.String("fpdu"), Connections: c.Int("connections"),
 		Policy: c.String("policy"), HeartbeatInterval: durationText(c, "heartbeat-interval"), HeartbeatMisses: c.Int("heartbeat-misses"),
 		NoPath: c.String("no-path"), FailAfter: durationText(c, "fail-after"), ReconnectAttempts: c.Int("reconnect-attempts"),
+	}
+	if c.IsSet("always-invalidate") {
+		spec.AlwaysInvalidate = new(c.Bool("always-invalidate"))
 	}
 	for _, flag := range []string{"port", "udp-port"} {
 		if c.Uint(flag) > 65535 {

@@ -49,6 +49,7 @@ type PeerSpec struct {
 	NoPath            string   `json:"no_path,omitempty"`    // queue, fail
 	FailAfter         string   `json:"fail_after,omitempty"` // such as 30s, with no_path fail
 	ReconnectAttempts int      `json:"reconnect_attempts,omitempty"`
+	AlwaysInvalidate  *bool    `json:"always_invalidate,omitempty"` // default: true
 }
 
 // PeerChange changes a peer's declaration.

@@ -108,6 +108,14 @@ func TestEachWeakness(t *testing.T) {
 		{"exports S-LT", service(config.ServiceExports, "S-LT"), api.AuditWeakened, "R3 R18 R22 R25", "services: exports: trust: S-LT", "sessions of peers alpha, beta at the exports are S-LT: "},
 		{"exports S-T", service(config.ServiceExports, "S-T"), api.AuditWeakened, "R3 R18 R20 R21 R22 R25", "services: exports: trust: S-T", "are S-T: "},
 		{"exports NS-RT", service(config.ServiceExports, "NS-RT"), api.AuditWeakened, "R18 R20", "services: exports: trust: NS-RT", "are NS-RT: "},
+		{"requests that stay open", func(s *Snapshot) {
+			service(config.ServiceExports, "NS-RT")(s)
+			s.Config.Peers[1].OpenChunks = true
+		}, api.AuditWeakened, "R13 R18 R20", "peer beta: always_invalidate: false", "change what it writes"},
+		{"requests that would stay open, of a strict export", func(s *Snapshot) {
+			service(config.ServiceExports, "NS-RT")(s)
+			s.Config.Peers[1].OpenChunks, s.Config.Exports[0].Trust = true, "NS-NT"
+		}, api.AuditMet, "", "", ""},
 		{"exports S-NT", service(config.ServiceExports, "S-NT"), api.AuditMet, "", "", ""},
 		{"a strict export", conf(func(c *config.Config) {
 			c.Trust = "S-LT"

@@ -36,7 +36,7 @@ var requirements = [...]requirement{
 	{"R12", "6.2.2", "when a revocation returns, nothing in flight changes the buffer",
 		"a revocation returns when the accesses that it found have ended", nil, nil},
 	{"R13", "6.2.2, A", "a service looks at what a peer wrote only after the peer can't write any more",
-		"a chunk's STag is revoked before the request in it is read, a read's before its data is handed on", nil, nil},
+		"a chunk's STag is revoked before the request in it is read, a read's before its data is handed on", nil, (*view).openChunks},
 	{"R14", "6.3.2, A", "a buffer holds nothing of others when remote read is granted",
 		"disks are never opened to reads: their data is written to the peer; the ping service's region is cleared for each client", nil, nil},
 	{"R15", "6.3.3", "remote read is granted only while it is needed",

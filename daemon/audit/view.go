@@ -7,6 +7,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -49,15 +50,7 @@ func newView(s *Snapshot) *view {
 func (v *view) exports() {
 	by := map[verbs.TrustModel][]string{}
 	for _, p := range v.c.Peers {
-		model := v.c.ServiceTrust(config.ServiceExports).Model()
-		any := false
-		for _, e := range v.c.Exports {
-			if e.Allows(p) {
-				any = true
-				model = model.Meet(v.c.ExportTrust(e).Model())
-			}
-		}
-		if any {
+		if model, any := v.sessionTrust(p); any {
 			by[model] = append(by[model], p.Name)
 		}
 	}
@@ -66,6 +59,32 @@ func (v *view) exports() {
 			v.trust(trusted{"sessions of " + many("peer", names) + " at the exports", m, v.serviceSetting(config.ServiceExports), true})
 		}
 	}
+}
+
+// sessionTrust is the model of the sessions by which a peer attaches exports; any is false if
+// it may attach none.
+func (v *view) sessionTrust(p config.Peer) (model verbs.TrustModel, any bool) {
+	model = v.c.ServiceTrust(config.ServiceExports).Model()
+	for _, e := range v.c.Exports {
+		if e.Allows(p) {
+			any = true
+			model = model.Meet(v.c.ExportTrust(e).Model())
+		}
+	}
+	return model, any
+}
+
+// openChunks are peers that can change requests while they are carried out (R13).
+func (v *view) openChunks() []api.Weakness {
+	var out []api.Weakness
+	for _, p := range v.c.Peers {
+		if model, any := v.sessionTrust(p); p.OpenChunks && any && rtrs.TrustsPeer(model) {
+			out = append(out, api.Weakness{Setting: fmt.Sprintf("peer %s: always_invalidate: false", p.Name),
+				Effect: "it can change what it writes while this host carries that out: what is stored may be a mixture, or other than what was looked at; it reaches no memory but that of its own requests",
+				Fix:    fmt.Sprintf("`ironwarp peer set --always-invalidate %s`: one local revocation per request, and no message more", p.Name)})
+		}
+	}
+	return out
 }
 
 func (v *view) trust(t trusted) {

@@ -53,8 +53,11 @@ type Peer struct {
 	// ReconnectAttempts is how many may fail before a path of a session is given up; 0: any
 	// number.
 	ReconnectAttempts int
-	Limits            Quota // 0 fields: Config.Limits.PerPeer
-	Origin            Pos
+	// OpenChunks leaves the memory of the peer's requests open to it while they are carried
+	// out: always_invalidate: false.
+	OpenChunks bool
+	Limits     Quota // 0 fields: Config.Limits.PerPeer
+	Origin     Pos
 
 	// Of IPsec alone.
 	LocalID    string // IKE identity of this host; empty: its address

@@ -19,7 +19,7 @@ func (d *decoder) peer(n ast.Node) Peer {
 	p := defaultPeer()
 	p.Origin = d.pos(n)
 	var protection string
-	var plaintext bool
+	plaintext, invalidate := false, true
 	faults := len(d.errs)
 	f := fields{
 		"name":               d.str("peer name", &p.Name, CheckPeerName),
@@ -41,6 +41,7 @@ func (d *decoder) peer(n ast.Node) Peer {
 		"no_path":            d.enum("no_path", func(s string) { p.NoPath.Fail = s == NoPathFail }, NoPaths()...),
 		"fail_after":         d.duration("fail_after", MinFailAfter, MaxFailAfter, func(v time.Duration) { p.NoPath.After = v }),
 		"reconnect_attempts": d.integer("reconnect_attempts", 0, MaxReconnectAttempts, func(v uint64) { p.ReconnectAttempts = int(v) }),
+		"always_invalidate":  d.boolean("always_invalidate", &invalidate),
 		"limits":             d.peerQuota("limits", &p.Limits),
 	}
 	ike := d.peerIPsec(&p)
@@ -55,6 +56,7 @@ func (d *decoder) peer(n ast.Node) Peer {
 	if protection != "" {
 		p.Protection = Protection(protection)
 	}
+	p.OpenChunks = !invalidate
 	if plaintext {
 		if protection != "" {
 			d.fail(n, "insecure_plaintext: true beside protection: "+protection, "keep one of the two")

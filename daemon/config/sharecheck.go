@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/ironwarp/ironwarp/rtrs"
 )
 
 // mark records where something is written.
@@ -52,6 +54,10 @@ func checkShares(c *Config) Errors {
 	}
 	for _, p := range c.Peers {
 		limits(p.Origin, "peer "+p.Name, p.Limits)
+		if of := c.ServiceTrust(ServiceExports); p.OpenChunks && !rtrs.TrustsPeer(of.Model()) {
+			fail(p.Origin, fmt.Sprintf("peer %s has always_invalidate: false, and the trust of exports is %s, which trusts no peer", p.Name, of),
+				"remove that line, or set services: {exports: {trust: NS-RT}} (RFC 5042 appendices A and C)")
+		}
 	}
 	for _, u := range c.ULPs {
 		limits(u.Origin, "ULP "+u.Name, u.Limits)

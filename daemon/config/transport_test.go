@@ -28,15 +28,15 @@ func TestTransportOfAPeerReadsBack(t *testing.T) {
 			Multihoming: []Addresses{{addr("198.51.100.2"), addr("198.51.100.1")}, {addr("2001:db8::2"), addr("2001:db8::1")}},
 			Paths:       []Path{{"third", Addresses{addr("203.0.113.2"), addr("203.0.113.1")}, DefaultPort, 0, TransportSCTP}}}, []transport.Kind{transport.SCTP}, DefaultPort},
 		{"paths", Peer{Transport: TransportTCP, Policy: rtrs.Preferred, Heartbeat: rtrs.HeartbeatConfig{Interval: time.Second, Missed: 3},
-			NoPath: rtrs.NoPath{Fail: true, After: time.Minute}, ReconnectAttempts: 7, LocalAddress: addr("192.0.2.1"), UDPPort: DefaultUDPPort,
+			NoPath: rtrs.NoPath{Fail: true, After: time.Minute}, ReconnectAttempts: 7, OpenChunks: true, LocalAddress: addr("192.0.2.1"), UDPPort: DefaultUDPPort,
 			Paths: []Path{{"198.51.100.2", Addresses{addr("198.51.100.2"), addr("198.51.100.1")}, DefaultPort, 0, TransportTCP}, {"six", Addresses{addr("2001:db8::2"), addr("2001:db8::1")}, DefaultPort, DefaultUDPPort, TransportSCTPUDP}}}, []transport.Kind{transport.TCP}, DefaultPort},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			main := write(t, t.TempDir(), "ironwarp.yaml", "")
+			main := write(t, t.TempDir(), "ironwarp.yaml", "services: {exports: {trust: NS-RT}}\n")
 			p := defaultPeer()
 			p.Name, p.Address, p.PSKFile, p.Port, p.Auth = "beta", addr("192.0.2.2"), "/x", DefaultPort, AuthPSK
 			p.Transport, p.UDPPort, p.LocalAddress, p.Multihoming, p.Paths = tc.peer.Transport, tc.peer.UDPPort, tc.peer.LocalAddress, tc.peer.Multihoming, tc.peer.Paths
-			p.Policy, p.Heartbeat, p.NoPath, p.ReconnectAttempts = tc.peer.Policy, tc.peer.Heartbeat, tc.peer.NoPath, tc.peer.ReconnectAttempts
+			p.Policy, p.Heartbeat, p.NoPath, p.ReconnectAttempts, p.OpenChunks = tc.peer.Policy, tc.peer.Heartbeat, tc.peer.NoPath, tc.peer.ReconnectAttempts, tc.peer.OpenChunks
 			if _, err := AddPeer(main, p); err != nil {
 				t.Fatal(err)
 			}
@@ -164,6 +164,7 @@ func TestFaultsOfTransportsAndPaths(t *testing.T) {
 		"fails too soon":                  {"", good + "no_path: fail\nfail_after: 10ms\n", `fail_after is "10ms"; allowed: 1s to 24h`},
 		"waits and fails":                 {"", good + "fail_after: 10s\n", "peer beta has fail_after without no_path: fail; remove it, or say no_path: fail"},
 		"attempts below none":             {"", good + "reconnect_attempts: -1\n", "reconnect_attempts is -1; allowed: 0 to 100000"},
+		"open to whom nobody trusts":      {"services: {exports: {trust: S-LT}}\n", good + "always_invalidate: false\n", "peer beta has always_invalidate: false, and the trust of exports is S-LT, which trusts no peer; remove that line, or set services: {exports: {trust: NS-RT}}"},
 		"heartbeats never missed":         {"", good + "heartbeat_misses: 0\n", "heartbeat_misses is 0; allowed: 1 to 100"},
 		"too few streams":                 {"", good + "connections: 4\nlimits: {streams: 7}\n" + session("198.51.100.2", "198.51.100.1", ""), "peer beta may have 7 streams, and a block session with it has 8 connections"},
 		"shared in part": {"peers: [{name: eta, address: 192.0.2.9, psk_file: /x, transport: sctp, local_address: 192.0.2.1}]\n", sctp + path("198.51.100.2", "198.51.100.1"),

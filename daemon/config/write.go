@@ -47,6 +47,7 @@ type peerFile struct {
 	NoPath       string     `yaml:"no_path,omitempty"`
 	FailAfter    string     `yaml:"fail_after,omitempty"`
 	Attempts     int        `yaml:"reconnect_attempts,omitempty"`
+	Invalidate   *bool      `yaml:"always_invalidate,omitempty"`
 }
 
 type pathFile struct {
@@ -153,6 +154,9 @@ func fileOfPeer(p Peer) peerFile {
 		out.Heartbeat = FormatDuration(p.Heartbeat.Interval)
 	}
 	out.Misses, out.Attempts = p.Heartbeat.Missed, p.ReconnectAttempts
+	if p.OpenChunks {
+		out.Invalidate = new(bool)
+	}
 	if p.NoPath.Fail {
 		out.NoPath, out.FailAfter = NoPathWords(p.NoPath)
 	}
