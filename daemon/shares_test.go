@@ -285,7 +285,11 @@ func TestRequestsStayOpenByChoice(t *testing.T) {
 		return err
 	}
 	says(t, set(false), api.CodeInvalid, "peer alpha has always_invalidate: false, and the trust of exports is NS-NT, which trusts no peer")
-	beta.reload("services: {exports: {trust: NS-RT}}\n")
+	main, err := os.ReadFile(beta.conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beta.write("ironwarp.yaml", string(main)+"services: {exports: {trust: NS-RT}}\n")
 	if err := set(false); err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func (s *Stats) count(dir Dir, n uint32, errno syscall.Errno) {
 
 // tally counts by kind what is rare.
 type tally struct {
-	mu sync.Mutex // guards the fields below it
+	mu sync.Mutex // guards the fields below it; innermost
 	n  map[string]uint64
 }
 
