@@ -56,6 +56,7 @@ type Attachment struct {
 	served  chan struct{}  // closed when the server has ended
 	guard   *local.Guarded // of a ULP's disk: who connects to it
 	block   *device.Device // nil if it is on a socket
+	release func()         // ends that its device is held, nil: it is not
 }
 
 // await waits for an attachment that somebody else brings up.

@@ -64,6 +64,7 @@ func (a *Attacher) serveDevice(at *Attachment, s *session, dk *rnbd.Disk, srv *n
 		return err
 	}
 	ctx, stop := context.WithCancel(context.Background())
+	at.letGo()
 	block, err := a.cfg.Devices.Open(ctx, device.Config{
 		Name: at.name, Size: info.Size, BlockSize: info.BlockSize, Flags: info.Flags, MultiConn: dk.Geometry().MultiConn, Log: at.log,
 		Serve: func(ctx context.Context, nc net.Conn) error { return srv.Transmit(ctx, nc, at.Key.Export) },
@@ -100,6 +101,31 @@ func (a *Attacher) serveDevice(at *Attachment, s *session, dk *rnbd.Disk, srv *n
 	close(at.ready)
 	at.log.Info("disk is attached", "device", block.Path(), "link", block.Link(), "bytes", info.Size)
 	return nil
+}
+
+// hold keeps the I/O of a device waiting that an earlier life of the daemon has left, until
+// letGo.
+func (a *Attacher) hold(at *Attachment) {
+	at.mu.Lock()
+	held := at.release != nil
+	at.mu.Unlock()
+	if at.name == "" || held {
+		return
+	}
+	release := a.cfg.Devices.Hold(context.Background(), at.name, at.log)
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	at.release = release
+}
+
+func (at *Attachment) letGo() {
+	at.mu.Lock()
+	release := at.release
+	at.release = nil
+	at.mu.Unlock()
+	if release != nil {
+		release()
+	}
 }
 
 // followSize has the kernel see a disk that grows, until ctx ends.

@@ -93,7 +93,9 @@ func (a *Attacher) restore(s Saved, before *Attachment) (waits bool) {
 		if before != nil {
 			<-before.ended
 		}
+		defer at.letGo()
 		for pause := restoreMin; ; pause = min(2*pause, restoreMax) {
+			a.hold(at)
 			actx, acancel := context.WithTimeout(ctx, restoreTime)
 			err := a.bring(actx, at)
 			acancel()

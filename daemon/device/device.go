@@ -28,7 +28,8 @@ type Config struct {
 	Flags     uint16 // transmission flags of NBD
 	MultiConn bool   // it may have several connections, since a flush on one covers all writes completed before
 	// Serve serves the driver on a connection, and closes it. It returns when the driver has
-	// closed it, or ctx ends.
+	// closed it and all that it had requested has ended, which may take as long as a peer is
+	// away, or ctx ends.
 	Serve func(ctx context.Context, nc net.Conn) error
 	// Lost hears, once, why the kernel does not have the device any more.
 	Lost func(*api.Error)
@@ -60,7 +61,7 @@ func (d *Driver) Open(ctx context.Context, cfg Config) (*Device, error) {
 	v := &Device{drv: d, cfg: cfg}
 	cfg.BlockSize = max(cfg.BlockSize, 512)
 	index, found := d.find(backendOf(cfg.Name))
-	var first []net.Conn
+	var first []*connection
 	n := 1
 	if found {
 		v.index, n = index, d.connections(index)
@@ -69,7 +70,7 @@ func (d *Driver) Open(ctx context.Context, cfg Config) (*Device, error) {
 				return nil, err
 			}
 		}
-		first = make([]net.Conn, n)
+		first = make([]*connection, n)
 	} else {
 		if cfg.MultiConn {
 			n = min(runtime.NumCPU(), maxConnections)
@@ -79,8 +80,8 @@ func (d *Driver) Open(ctx context.Context, cfg Config) (*Device, error) {
 			return nil, err
 		}
 	}
-	for _, nc := range first {
-		v.wg.Go(func() { v.keep(ctx, nc) })
+	for _, c := range first {
+		v.wg.Go(func() { v.keep(ctx, c) })
 	}
 	if err := d.awaitLink(ctx, cfg.Name, v.index); err != nil {
 		cfg.Log.Warn("cannot make the link of a device", "device", v.Path(), "link", v.Link(), "error", err)
@@ -89,18 +90,18 @@ func (d *Driver) Open(ctx context.Context, cfg Config) (*Device, error) {
 }
 
 // connect has the kernel set the device up, with n connections.
-func (v *Device) connect(n int) (ours []net.Conn, err error) {
+func (v *Device) connect(n int) (ours []*connection, err error) {
 	r := request{size: v.cfg.Size, blockSize: uint64(max(v.cfg.BlockSize, 512)), timeout: seconds(requestTime), dead: seconds(deadTime),
 		flags: uint64(v.cfg.Flags), backend: backendOf(v.cfg.Name)}
 	what := "set up a block device for " + v.cfg.Name
 	err = func() error {
 		for range n {
-			nc, fd, err := socketPair()
+			c, fd, err := socketPair()
 			if err != nil {
 				return err
 			}
 			defer unix.Close(fd)
-			ours, r.sockets = append(ours, nc), append(r.sockets, uint32(fd))
+			ours, r.sockets = append(ours, c), append(r.sockets, uint32(fd))
 		}
 		answers, err := v.drv.ways.Exchange(cmdConnect, r.append(nil))
 		if err != nil {
@@ -116,8 +117,8 @@ func (v *Device) connect(n int) (ours []net.Conn, err error) {
 		err = errors.Join(errTooOld, v.disconnect())
 	}
 	if err != nil {
-		for _, nc := range ours {
-			nc.Close()
+		for _, c := range ours {
+			c.close()
 		}
 		return nil, v.drv.failure(what, err)
 	}
@@ -134,8 +135,15 @@ func (v *Device) disconnect() error {
 
 func seconds(d time.Duration) uint64 { return uint64(d / time.Second) }
 
-// socketPair returns the two ends of a connection, the kernel's as a descriptor.
-func socketPair() (ours net.Conn, kernels int, err error) {
+// connection is a socket pair's end here.
+type connection struct {
+	net.Conn
+	watch int // another descriptor of the socket: whether the driver has closed its end
+}
+
+// socketPair returns the two ends of a connection, the kernel's as a descriptor. It fails
+// for want of descriptors.
+func socketPair() (ours *connection, kernels int, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, -1, fmt.Errorf("make a socket pair: %w", err)
@@ -146,30 +154,77 @@ func socketPair() (ours net.Conn, kernels int, err error) {
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer)
 		}
 	}
+	ours = &connection{}
 	f := os.NewFile(uintptr(fds[0]), "nbd")
 	defer f.Close()
-	if ours, err = net.FileConn(f); err != nil {
-		return nil, -1, errors.Join(err, unix.Close(fds[1]))
+	if ours.watch, err = unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+		ours.Conn, err = net.FileConn(f)
+	}
+	if err != nil {
+		ours.close()
+		return nil, -1, errors.Join(fmt.Errorf("make a socket pair: %w", err), unix.Close(fds[1]))
 	}
 	return ours, fds[1], nil
 }
 
+func (c *connection) close() {
+	if c.Conn != nil {
+		c.Conn.Close()
+	}
+	if c.watch > 0 {
+		unix.Close(c.watch)
+	}
+}
+
+// hungUp reports that the driver has closed its end.
+func (c *connection) hungUp() bool {
+	p := []unix.PollFd{{Fd: int32(c.watch), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(p, 0)
+	return n > 0 && err == nil
+}
+
+// serve serves a connection until the driver has closed it, or ctx ends. What the driver
+// had requested on it may not have ended then: Serve sees to it that it ends before anything
+// that is requested afterwards begins.
+func (v *Device) serve(ctx context.Context, c *connection) error {
+	served := make(chan error, 1)
+	over := make(chan struct{}) // nobody looks at the connection any more
+	v.wg.Go(func() {
+		served <- v.cfg.Serve(ctx, c.Conn)
+		<-over
+		c.close()
+	})
+	defer close(over)
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-served:
+			return err
+		case <-tick.C:
+			if c.hungUp() {
+				return nil
+			}
+		}
+	}
+}
+
 // keep serves one of the device's connections, and gives the kernel another whenever it
-// ends. nc is the first, nil: the kernel has none yet.
-func (v *Device) keep(ctx context.Context, nc net.Conn) {
+// ends. c is the first, nil: the kernel has none yet.
+func (v *Device) keep(ctx context.Context, c *connection) {
 	pause := retryMin
 	for ctx.Err() == nil {
 		begin := time.Now()
 		var err error
-		if nc == nil {
-			if nc, err = v.reconnect(); err != nil {
+		if c == nil {
+			if c, err = v.reconnect(); err != nil {
 				v.cfg.Log.Warn("cannot give the kernel a connection of a device", "device", v.Path(), "error", err)
 			}
 		}
 		if err == nil {
-			err = v.cfg.Serve(ctx, nc)
+			err = v.serve(ctx, c)
 		}
-		nc = nil
+		c = nil
 		switch {
 		case ctx.Err() != nil || v.ending.Load():
 			return
@@ -196,16 +251,17 @@ func (v *Device) keep(ctx context.Context, nc net.Conn) {
 }
 
 // reconnect gives the kernel a connection in place of one that has ended.
-func (v *Device) reconnect() (net.Conn, error) {
-	nc, fd, err := socketPair()
+func (v *Device) reconnect() (*connection, error) {
+	c, fd, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
 	if err := v.reconfigure(request{sockets: []uint32{uint32(fd)}}); err != nil {
-		return nil, errors.Join(err, nc.Close())
+		c.close()
+		return nil, err
 	}
-	return nc, nil
+	return c, nil
 }
 
 func (v *Device) reconfigure(r request) error {
@@ -218,6 +274,28 @@ func (v *Device) reconfigure(r request) error {
 func (v *Device) isLost() bool {
 	index, found := v.drv.find(backendOf(v.cfg.Name))
 	return !found || index != v.index
+}
+
+// Hold keeps the kernel waiting for the disk of a device that an earlier life of the daemon
+// has left, for as long as it takes: what the kernel requests is answered by nobody, and
+// requested again. After release has returned nothing is held any more.
+func (d *Driver) Hold(ctx context.Context, name string, log *slog.Logger) (release func()) {
+	index, found := d.find(backendOf(name))
+	if !found {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	v := &Device{drv: d, index: index, cfg: Config{Name: name, Log: log, Lost: func(*api.Error) {}, Serve: func(ctx context.Context, nc net.Conn) error {
+		<-ctx.Done()
+		return nc.Close()
+	}}}
+	for range d.connections(index) {
+		v.wg.Go(func() { v.keep(ctx, nil) })
+	}
+	return func() {
+		cancel()
+		v.Wait()
+	}
 }
 
 // Resize tells the kernel the size of the disk in bytes. It fails with an *api.Error.

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/device"
 	"github.com/ironwarp/ironwarp/daemon/device/devicetest"
@@ -185,6 +186,69 @@ func TestConnectionThatTheKernelGivesUpIsReplaced(t *testing.T) {
 	}
 	must(t, k, cmdWrite, 0, make([]byte, 512))
 	eventually(t, "all connections are back", func() bool { return d.Alive() == alive })
+}
+
+// So it is while what it had requested waits for a peer, which may take longer than the kernel
+// waits without any connection.
+func TestConnectionIsReplacedWhileItsRequestsWait(t *testing.T) {
+	k, disk := devicetest.New(t), nbdtest.NewMemory(size)
+	disk.Hold = func(op block.Op, _ uint64) bool { return op == block.OpWrite }
+	if _, err := begin(t, k.Driver(), disk); err != nil {
+		t.Fatal(err)
+	}
+	d := k.Device(0)
+	alive := d.Alive()
+	written := make(chan error, 1)
+	go func() {
+		_, err := d.Do(cmdWrite, 0, 512, bytes.Repeat([]byte{1}, 512))
+		written <- err
+	}()
+	disk.WaitHeld(1)
+	for i := range alive {
+		d.Cut(i)
+	}
+	eventually(t, "all connections are back", func() bool { return d.Alive() == alive })
+	disk.Let(0)
+	disk.WaitHeld(1)
+	disk.Let(0)
+	if err := <-written; err != nil {
+		t.Error(err)
+	}
+}
+
+// A device whose disk is not there has connections all the same, and its I/O waits.
+func TestDeviceIsHeldUntilItsDiskIsThere(t *testing.T) {
+	k, disk := devicetest.New(t), nbdtest.NewMemory(size)
+	k.Driver().Hold(t.Context(), "beta-disk", slog.New(slog.DiscardHandler))()
+	first, err := begin(t, k.Driver(), disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := k.Device(0)
+	alive := d.Alive()
+	first.end()
+	written := make(chan error, 1)
+	go func() {
+		_, err := d.Do(cmdWrite, 0, 512, make([]byte, 512))
+		written <- err
+	}()
+	release := k.Driver().Hold(t.Context(), "beta-disk", slog.New(slog.DiscardHandler))
+	for range 2 {
+		eventually(t, "it has its connections", func() bool { return d.Alive() == alive })
+		for i := range alive {
+			d.Cut(i)
+		}
+	}
+	release()
+	if len(written) > 0 {
+		t.Errorf("somebody has answered: %v", <-written)
+	}
+	if _, err := begin(t, k.Driver(), disk); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-written; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestDeviceOfAnotherSizeIsResizedWhenItIsTakenOver(t *testing.T) {

@@ -18,13 +18,18 @@ const (
 	requestTime = 20 * time.Second
 
 	// deadTime is how long I/O waits for a daemon to come back. Then it fails, so that a
-	// host whose daemon is gone for good can be shut down.
+	// host whose daemon is gone for good can be shut down. A daemon that is there has the
+	// kernel wait for longer by giving it connections.
 	deadTime = 10 * time.Minute
 
 	// retryMin and retryMax are the pauses between attempts to give the kernel a
 	// connection in place of one that has ended.
 	retryMin = 20 * time.Millisecond
 	retryMax = time.Second
+
+	// watchEvery is how often a connection is checked whose end the driver may have closed
+	// while its requests wait for a peer. It adds to requestTime.
+	watchEvery = 250 * time.Millisecond
 
 	// linkTime is how long udev may take to make a device's link. It first reads the
 	// device, which takes as long as the peer does.
