@@ -265,9 +265,7 @@ func (v *Device) reconnect() (*connection, error) {
 }
 
 func (v *Device) reconfigure(r request) error {
-	r.index, r.backend = &v.index, backendOf(v.cfg.Name)
-	_, err := v.drv.ways.Exchange(cmdReconfigure, r.append(nil))
-	return err
+	return v.drv.reconfigure(v.index, backendOf(v.cfg.Name), r)
 }
 
 // isLost reports that the kernel does not have the device any more.

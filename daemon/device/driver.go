@@ -154,16 +154,27 @@ func (d *Driver) attribute(index uint32, name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// find finds the device that was set up for a backend.
+// find finds the device that was set up for a backend. One that has ended keeps its name for as
+// long as somebody has it open, and takes no commands any more.
 func (d *Driver) find(backend string) (index uint32, found bool) {
 	all, _ := filepath.Glob(filepath.Join(d.ways.Sys, "block", "nbd*"))
 	for _, dir := range all {
 		n, err := strconv.ParseUint(strings.TrimPrefix(filepath.Base(dir), "nbd"), 10, 32)
-		if err == nil && d.attribute(uint32(n), "backend") == backend && d.exists("block", filepath.Base(dir), "pid") {
+		if err != nil || d.attribute(uint32(n), "backend") != backend || !d.exists("block", filepath.Base(dir), "pid") {
+			continue
+		}
+		if err := d.reconfigure(uint32(n), backend, request{}); !errors.Is(err, unix.EINVAL) {
 			return uint32(n), true
 		}
 	}
 	return 0, false
+}
+
+// reconfigure changes what r says of a device, which is nothing if it is empty.
+func (d *Driver) reconfigure(index uint32, backend string, r request) error {
+	r.index, r.backend = &index, backend
+	_, err := d.ways.Exchange(cmdReconfigure, r.append(nil))
+	return err
 }
 
 // connections is how many connections a device has, alive or not: a hardware queue each.

@@ -37,6 +37,7 @@ type Kernel struct {
 	change  sync.Cond
 	devices map[uint32]*Device
 	mounted map[uint32]bool
+	ended   map[uint32]*Device // that somebody has open
 	refuse  error
 	old     bool
 	asked   []Command
@@ -63,7 +64,7 @@ type Device struct {
 // New returns a driver without devices, which ends with the test.
 func New(t testing.TB) *Kernel {
 	t.Helper()
-	k := &Kernel{t: t, dir: t.TempDir(), devices: map[uint32]*Device{}, mounted: map[uint32]bool{}}
+	k := &Kernel{t: t, dir: t.TempDir(), devices: map[uint32]*Device{}, mounted: map[uint32]bool{}, ended: map[uint32]*Device{}}
 	k.change.L = &k.mu
 	for _, dir := range []string{"sys/block", "sys/module/nbd", "dev"} {
 		if err := os.MkdirAll(filepath.Join(k.dir, dir), 0o755); err != nil {
@@ -198,7 +199,7 @@ func (k *Kernel) connect(a map[uint16][]byte, fds []int) ([][]byte, error) {
 	}
 	d := &Device{k: k, Size: u64(a[size]), Flags: u64(a[flags]), Backend: text(a[backend]), n: len(fds), conns: make([]*nbdtest.Client, len(fds))}
 	k.mu.Lock()
-	for k.devices[d.index] != nil {
+	for k.devices[d.index] != nil || k.ended[d.index] != nil {
 		d.index++
 	}
 	k.devices[d.index] = d
@@ -235,18 +236,24 @@ func (k *Kernel) write(d *Device, name, value string) {
 
 func (d *Device) name() string { return fmt.Sprint("nbd", d.index) }
 
-// End ends a device, as another program may, too.
+// End ends a device, as another program may, too. It stays in sysfs while somebody uses it.
 func (k *Kernel) End(index uint32) {
 	k.mu.Lock()
 	d := k.devices[index]
 	delete(k.devices, index)
+	open := k.mounted[index]
+	if d != nil && open {
+		k.ended[index] = d
+	}
 	k.change.Broadcast()
 	k.mu.Unlock()
 	if d == nil {
 		return
 	}
-	if err := os.RemoveAll(filepath.Join(k.dir, "sys/block", d.name())); err != nil {
-		k.t.Error(err)
+	if !open {
+		if err := os.RemoveAll(filepath.Join(k.dir, "sys/block", d.name())); err != nil {
+			k.t.Error(err)
+		}
 	}
 	for i := range d.n {
 		d.Cut(i)
