@@ -4,6 +4,7 @@ package rnbd
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"github.com/ironwarp/ironwarp/block"
@@ -56,8 +57,17 @@ func (u *unflushed) needLife() bool { return u.any() }
 // InDoubt: a write that may have been carried out is not sent again where others write.
 func (d *Disk) hasOtherWriters() bool { return d.shared.Load() }
 
-// OneWriter: an export has one writer unless it is shared.
-func (e *export) hasOneWriterLocked() bool { return !e.cfg.SharedWriters }
+// OneWriter: mostOthersLocked returns how many other writers a new one may find: none unless
+// the export is shared, or its user migrates.
+func (e *export) mostOthersLocked(d *device) int {
+	switch {
+	case e.cfg.Writers == SharedWriters:
+		return math.MaxInt
+	case e.cfg.Writers == MigrationWriters && d.migrates && !e.hasWriterOfLocked(d.sess):
+		return 1
+	}
+	return 0
+}
 
 // WritersPlace: a writer that has no token any more, as another has taken its place since
 // or it was fenced, does not continue.

@@ -336,7 +336,7 @@ func TestWriterKeepsItsPlaceWhileItsSessionIsLost(t *testing.T) {
 		"for the grace":         {time.Hour, true, func(*testServer) {}},
 		"no longer":             {time.Nanosecond, false, func(*testServer) {}},
 		"not if it may not any": {time.Hour, false, func(srv *testServer) { _ = srv.SetAllow("r", []transport.Identity{"plaintext:127.0.0.2"}, false) }},
-		"not if writers share":  {time.Hour, false, func(srv *testServer) { _ = srv.SetWriters("r", true) }},
+		"not if writers share":  {time.Hour, false, func(srv *testServer) { _ = srv.SetWriters("r", SharedWriters) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, second := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")

@@ -110,6 +110,9 @@ func (c *Client) onConnect(ctx context.Context, rt *rtrs.Client) error {
 func open(ctx context.Context, rt *rtrs.Client, name string, access uint8, id uint32, claim Claim) (rsp openRsp, err error) {
 	req, answer := openMsg{Access: access, Name: name, Device: id, Claim: claim}, make([]byte, openRspLen)
 	if err := rt.Control(ctx, req.Append(nil), answer); err != nil {
+		if access == accessMigration && errors.Is(err, syscall.EINVAL) {
+			err = ErrVersion // which does not know the mode
+		}
 		return rsp, openError(name, err)
 	}
 	if err := rsp.Parse(answer); err != nil {
@@ -127,6 +130,9 @@ func open(ctx context.Context, rt *rtrs.Client, name string, access uint8, id ui
 // OpenOptions configures the opening of a disk.
 type OpenOptions struct {
 	ReadOnly bool // even if the export is writable
+	// Migration lets the disk have another writer, in another session, if the export
+	// permits two for that (MigrationWriters): until one of them closes it.
+	Migration bool
 	// Claim is the claim kept from an earlier opening of the disk; the zero value opens
 	// it anew.
 	Claim Claim
@@ -150,8 +156,11 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 	if d.claim.Attachment.IsZero() {
 		d.claim.Attachment = block.NewID()
 	}
-	if opt.ReadOnly {
+	switch {
+	case opt.ReadOnly:
 		d.access = accessRO
+	case opt.Migration:
+		d.access = accessMigration
 	}
 	// The disk is in the list before it is opened, so that a path that is lost
 	// meanwhile opens it again.

@@ -104,6 +104,7 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 	st := exp.cfg.Storage
 	identity := st.Identity()
 	d := newDevice(exp, s, m.Claim.Attachment, m.Access == accessRO || exp.cfg.ReadOnly)
+	d.migrates = m.Access == accessMigration
 	switch fault := st.Fault(); {
 	case m.Claim.isOfAnother(&identity):
 		log.Warn("a peer asked for another disk than the export is; it has to attach it anew", "asked_for", m.Claim.Disk, "is", identity.Disk)
@@ -157,7 +158,7 @@ func (s *session) describe(exp *export, d *device, identity block.Identity) open
 		rsp.Flags |= flagReadOnly
 		return rsp
 	}
-	if exp.sharedWriters() {
+	if exp.writers() != OneWriter {
 		rsp.Flags |= flagShared
 	}
 	rsp.MaxZeroes = maxZeroes / SectorSize

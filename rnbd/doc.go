@@ -17,7 +17,7 @@
 //
 //	0 SESS_INFO  4 u8 version | 5 u8 minor version (*) | 6 zero[30]
 //	                                                 answer: type 1, the same
-//	2 OPEN       4 u8 access (0 ro, 1 rw) | 5 u8 flags (*; 1: writer) | 6 name[255] |
+//	2 OPEN       4 u8 access (0 ro, 1 rw, 2 migration) | 5 u8 flags (*; 1: writer) | 6 name[255] |
 //	             261 u24 device id wanted (*), 0: any |
 //	             264 disk[16] (*), 0: any | 280 attachment[16] (*) |
 //	             296 life[16] (*), 0: none

@@ -20,13 +20,24 @@ type Export struct {
 	ReadOnly bool                 // even if the storage is writable
 	Allow    []transport.Identity // who may open it
 	AllowAll bool                 // any authenticated peer may
-	// SharedWriters lets several clients, which must coordinate, have it open for
-	// writing. Otherwise one has, and others may read.
-	SharedWriters bool
+	Writers  Writers              // how many clients may have it open for writing; others may read
 	// Trust is the most trusting model of a session that may open it. The zero value,
 	// NS-NT, trusts nobody.
 	Trust verbs.TrustModel
 }
+
+// Writers is how many clients may have an export open for writing.
+type Writers uint8
+
+// How many there may be.
+const (
+	OneWriter Writers = iota
+	// MigrationWriters lets a second one in, in another session, that asks for it
+	// (OpenOptions.Migration), until one of them closes the disk: a virtual machine that
+	// moves is open at both hosts, of which one writes.
+	MigrationWriters
+	SharedWriters // any number, which must coordinate
+)
 
 // ExportInfo is an export's state for people.
 type ExportInfo struct {
@@ -68,7 +79,7 @@ type export struct {
 
 	mu      sync.Mutex // guards the fields below it
 	devices []*device
-	kept    *writer // a writer whose session was lost
+	kept    []*writer // those whose sessions were lost
 
 	toFlush struct {
 		mu   sync.Mutex // guards the fields below it
@@ -115,10 +126,10 @@ func (e *export) errnoOf(errno syscall.Errno) syscall.Errno {
 	return errno
 }
 
-func (e *export) sharedWriters() bool {
+func (e *export) writers() Writers {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.cfg.SharedWriters
+	return e.cfg.Writers
 }
 
 func (e *export) mayOpen(peer transport.Identity) bool {
@@ -191,14 +202,14 @@ func (w *writer) String() string {
 func (e *export) keepPlace(d *device, until time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if d.readOnly || d.closed.Load() || e.cfg.SharedWriters {
+	if d.readOnly || d.closed.Load() || e.cfg.Writers == SharedWriters {
 		return
 	}
-	e.kept = &writer{d.token(), d.since, until}
+	e.kept = append(e.kept, &writer{d.token(), d.since, until})
 }
 
 // attach adds a device. A writing device must be the only one, unless the export has
-// shared writers: otherwise attach returns the writer that is there, or may come back. A
+// more writers: otherwise attach returns the writer that is there, or may come back. A
 // device takes over from one of the same attachment left by a lost session.
 func (e *export) attach(d *device) (other *writer, err error) {
 	for {
@@ -216,24 +227,33 @@ func (e *export) attach(d *device) (other *writer, err error) {
 func (e *export) tryAttach(d *device) (old *device, other *writer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	one := e.hasOneWriterLocked()
+	if d.readOnly {
+		e.devices = append(e.devices, d)
+		return nil, nil
+	}
+	var others []*writer
 	for _, o := range e.devices {
 		switch {
-		case d.readOnly || o.readOnly:
+		case o.readOnly:
 		case o.takenOverBy(d):
 			return o, nil
-		case one:
-			return nil, &writer{token: o.token(), since: o.since}
+		default:
+			others = append(others, &writer{token: o.token(), since: o.since})
 		}
 	}
-	if k := e.kept; k != nil && !d.readOnly {
-		if one && k.token.Peer != d.sess.info.Peer && time.Now().Before(k.until) {
-			return nil, k
-		}
-		e.kept = nil
+	now := time.Now()
+	away := slices.DeleteFunc(slices.Clone(e.kept), func(k *writer) bool { return k.token.Peer == d.sess.info.Peer || !now.Before(k.until) })
+	others = append(others, away...)
+	if len(others) > e.mostOthersLocked(d) {
+		return nil, others[0]
 	}
-	e.devices = append(e.devices, d)
+	e.kept, e.devices = away, append(e.devices, d)
 	return nil, nil
+}
+
+// hasWriterOfLocked reports whether a session has the export open for writing.
+func (e *export) hasWriterOfLocked(s *session) bool {
+	return slices.ContainsFunc(e.devices, func(o *device) bool { return !o.readOnly && o.sess == s })
 }
 
 // takenOverBy reports whether d is the same attachment in a later session. A device of an

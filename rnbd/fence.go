@@ -97,9 +97,7 @@ func (s *Server) makeVoid(name string, of func(Token) bool) (ending []endingDevi
 func (e *export) writersOf(of func(Token) bool) (devices []*device) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.kept != nil && of(e.kept.token) {
-		e.kept = nil
-	}
+	e.kept = slices.DeleteFunc(e.kept, func(k *writer) bool { return of(k.token) })
 	for _, d := range e.devices {
 		if !d.readOnly && of(d.token()) {
 			devices = append(devices, d)

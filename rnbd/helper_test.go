@@ -276,7 +276,7 @@ func ramExport(name string, r *ram) Export { return Export{Name: name, Storage: 
 // sharedExport is a ramExport that may have several writers.
 func sharedExport(name string, r *ram) Export {
 	e := ramExport(name, r)
-	e.SharedWriters = true
+	e.Writers = SharedWriters
 	return e
 }
 

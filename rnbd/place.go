@@ -74,12 +74,13 @@ func (s *Server) admit(d *device, had bool) (refused *openRsp, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was, known := s.places[d.exp.disk]
+	d.migrates = d.migrates || had && indexOf(was.Writers, d.attachment) >= 0
 	if had && d.hasLost(&was) {
 		i, last := indexOf(was.Fenced, d.attachment), len(was.Writers)-1
 		switch {
 		case i >= 0:
 			return &openRsp{Result: openFenced, Detail: fmt.Sprintf("in generation %d", was.Fenced[i].Generation)}, nil
-		case s.keepPlaces == nil && d.exp.sharedWriters(): // nobody knows who had one before the server
+		case s.keepPlaces == nil && d.exp.writers() != OneWriter: // nobody knows who had one before the server
 		case known && last >= 0:
 			return &openRsp{Result: openTaken, Detail: printable.Text(string(was.Writers[last].Peer))}, nil
 		case s.keepPlaces != nil:
@@ -108,13 +109,18 @@ func (s *Server) takeLocked(d *device) {
 	if i >= 0 {
 		t.Generation = was.Writers[i].Generation
 	}
-	if i >= 0 && i == last && was.Writers[i] == t && (last == 0 || d.exp.sharedWriters()) {
+	mode := d.exp.writers()
+	if i >= 0 && i == last && was.Writers[i] == t && (last == 0 || mode != OneWriter) {
 		return
 	}
 	d.overtakes = &was
 	p := Place{Disk: d.exp.disk, Generation: was.Generation, Fenced: without(was.Fenced, t.Attachment)}
-	if d.exp.sharedWriters() {
+	switch {
+	case mode == SharedWriters:
 		p.Writers = without(was.Writers, t.Attachment)
+	case mode == MigrationWriters && d.migrates:
+		p.Writers = slices.DeleteFunc(slices.Clone(without(was.Writers, t.Attachment)), func(o Token) bool { return o.Left })
+		p.Writers = p.Writers[max(0, len(p.Writers)-1):]
 	}
 	if len(p.Writers) >= maxWriters {
 		drop := max(0, slices.IndexFunc(p.Writers, func(t Token) bool { return t.Left }))
@@ -156,10 +162,27 @@ func (s *Server) undoTake(d *device) {
 	}
 }
 
-// leavePlace vacates the place of a device that its client closes.
+// leavePlace vacates the place of a device that its client closes. If it was one of the
+// two of a migration, that is over: the other one writes from then on, and this one's token
+// is void.
 func (s *session) leavePlace(id uint32) {
-	if d := s.device(id); d != nil && !d.readOnly {
-		s.srv.vacate(d.exp.disk, func(t Token) bool { return t.Attachment == d.attachment && t.Peer == s.info.Peer })
+	d := s.device(id)
+	if d == nil || d.readOnly {
+		return
+	}
+	s.srv.vacate(d.exp.disk, func(t Token) bool { return t.Attachment == d.attachment && t.Peer == s.info.Peer })
+	if d.exp.writers() == MigrationWriters {
+		s.srv.endMigration(d)
+	}
+}
+
+func (s *Server) endMigration(d *device) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.places[d.exp.disk]; len(p.Writers) > 1 && indexOf(p.Writers, d.attachment) >= 0 {
+		p.Writers = without(p.Writers, d.attachment)
+		s.places[p.Disk], s.unwritten = p, true
+		s.saveLater()
 	}
 }
 
@@ -188,8 +211,8 @@ func anyToken(Token) bool { return true }
 func (s *Server) keepPlaceLocked(e *export) {
 	p := s.places[e.disk]
 	for _, t := range p.Writers {
-		if !t.Left && e.mayOpen(t.Peer) && !e.cfg.SharedWriters {
-			e.kept = &writer{token: t, until: time.Now().Add(s.writerGrace)}
+		if !t.Left && e.mayOpen(t.Peer) && e.cfg.Writers != SharedWriters {
+			e.kept = append(e.kept, &writer{token: t, until: time.Now().Add(s.writerGrace)})
 		}
 	}
 }

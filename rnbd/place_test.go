@@ -29,7 +29,8 @@ type hosts struct {
 	a, b *Client
 	disk *Disk // a's
 
-	linger time.Duration // of the next server
+	linger  time.Duration // of the next server
+	writers Writers       // that it permits, if they do not share
 
 	mu     sync.Mutex
 	stored []Place // by the server
@@ -70,7 +71,10 @@ func (h *hosts) start(t testing.TB, at netip.AddrPort, shared bool) {
 		h.Server.places[p.Disk] = p
 	}
 	e := ramExport("r", h.r)
-	e.SharedWriters = shared
+	e.Writers = h.writers
+	if shared {
+		e.Writers = SharedWriters
+	}
 	if err := h.AddExport(e); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +244,7 @@ func TestPlaceOfAWriter(t *testing.T) {
 		"writers share": {shared: true, between: func(t *testing.T, h *hosts) { h.writeAndLeave(t) }},
 		"writers shared while another came": {taken: true, shared: true, between: func(t *testing.T, h *hosts) {
 			h.writeAndLeave(t)
-			if err := h.SetWriters("r", false); err != nil {
+			if err := h.SetWriters("r", OneWriter); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -268,8 +272,8 @@ func TestPlaceOfAWriter(t *testing.T) {
 			if e := do(t, h.disk, block.OpRead, make([]byte, 512), 0, 0, 0); e != syscall.EIO {
 				t.Errorf("a read: %v", e)
 			}
-			for _, shared := range []bool{true, false} { // a server that would let it in is not asked
-				if err := errors.Join(h.SetWriters("r", shared), h.disk.reopen(testContext(t), h.a.rt, nil)); !errors.Is(err, ErrPlaceTaken) {
+			for _, writers := range []Writers{SharedWriters, MigrationWriters, OneWriter} { // a server that would let it in is not asked
+				if err := errors.Join(h.SetWriters("r", writers), h.disk.reopen(testContext(t), h.a.rt, nil)); !errors.Is(err, ErrPlaceTaken) {
 					t.Errorf("opened again: %v", err)
 				}
 			}
@@ -313,7 +317,7 @@ func again(t testing.TB, h *hosts) {
 func TestOnlyWriterOfSharedDiskBecomesItsWriter(t *testing.T) {
 	h := newHosts(t, true)
 	h.writeAndLeave(t)
-	if err := h.SetWriters("r", false); err != nil {
+	if err := h.SetWriters("r", OneWriter); err != nil {
 		t.Fatal(err)
 	}
 	h.cutOff(t)

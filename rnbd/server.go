@@ -201,9 +201,7 @@ func (s *Server) SetAllow(name string, allow []transport.Identity, all bool) err
 	e.cfg.Allow, e.cfg.AllowAll = slices.Clone(allow), all
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.kept != nil && !e.mayOpen(e.kept.token.Peer) {
-		e.kept = nil
-	}
+	e.kept = slices.DeleteFunc(e.kept, func(k *writer) bool { return !e.mayOpen(k.token.Peer) })
 	return nil
 }
 
@@ -216,11 +214,11 @@ func (s *Server) keepPlace(d *device, until time.Time) {
 	}
 }
 
-// SetWriters changes whether several clients may have an export open for writing. Those
-// that have it open keep it. From then on the disk's writer is the only client that has
+// SetWriters changes how many clients may have an export open for writing. Those
+// that have it open keep it. If there may be one, the disk's writer is the only client that has
 // it open for writing, or of several the one that opened it last. It fails with
 // ErrNotFound.
-func (s *Server) SetWriters(name string, shared bool) error {
+func (s *Server) SetWriters(name string, w Writers) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.exports[name]
@@ -228,16 +226,15 @@ func (s *Server) SetWriters(name string, shared bool) error {
 		return fmt.Errorf("%w: %q", ErrNotFound, name)
 	}
 	e.mu.Lock()
-	e.cfg.SharedWriters = shared
+	e.cfg.Writers = w
 	d := e.onlyWriterLocked()
 	e.mu.Unlock()
-	if shared {
-		return nil
-	}
-	if d != nil {
+	most := map[Writers]int{OneWriter: 1, MigrationWriters: 2, SharedWriters: maxWriters}[w]
+	switch p := s.places[e.disk]; {
+	case d != nil && w == OneWriter:
 		s.takeLocked(d)
-	} else if p := s.places[e.disk]; len(p.Writers) > 1 {
-		p.Writers = p.Writers[len(p.Writers)-1:]
+	case len(p.Writers) > most:
+		p.Writers = p.Writers[len(p.Writers)-most:]
 		s.places[e.disk], s.unwritten = p, true
 	}
 	s.saveLater()

@@ -30,6 +30,7 @@ type device struct {
 	sess       *session
 	attachment block.ID
 	readOnly   bool
+	migrates   bool // may be a second writer where that is permitted: it asks for it, or was one
 	since      time.Time
 	sectors    uint64 // the export's when it was opened
 	overtakes  *Place // the disk's before it took its place there; nil if it already had it

@@ -15,7 +15,7 @@ import (
 func TestSessionsAreTrustedAsFarAsTheirExports(t *testing.T) {
 	export := func(name string, m verbs.TrustModel, allow ...transport.Identity) Export {
 		e := ramExport(name, newRAM(1<<16))
-		e.SharedWriters = true // the test opens it twice
+		e.Writers = SharedWriters // the test opens it twice
 		e.Trust, e.AllowAll, e.Allow = m, len(allow) == 0, allow
 		return e
 	}

@@ -4,6 +4,7 @@ package rnbd
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"github.com/ironwarp/ironwarp/block"
@@ -51,8 +52,14 @@ func (u *unflushed) needLife() bool { return u.any() && checks.On(checks.StoreLi
 
 func (d *Disk) hasOtherWriters() bool { return d.shared.Load() && checks.On(checks.InDoubt) }
 
-func (e *export) hasOneWriterLocked() bool {
-	return !e.cfg.SharedWriters && checks.On(checks.OneWriter)
+func (e *export) mostOthersLocked(d *device) int {
+	switch {
+	case e.cfg.Writers == SharedWriters || !checks.On(checks.OneWriter):
+		return math.MaxInt
+	case e.cfg.Writers == MigrationWriters && d.migrates && !e.hasWriterOfLocked(d.sess):
+		return 1
+	}
+	return 0
 }
 
 // Another disk under the export's name has another place: if the disk's identity is not

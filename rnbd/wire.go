@@ -100,8 +100,9 @@ func (m *sessInfo) Parse(b []byte, typ int) error {
 
 // Access modes of OPEN.
 const (
-	accessRO = 0
-	accessRW = 1
+	accessRO        = 0
+	accessRW        = 1
+	accessMigration = 2 // as one of two writers
 )
 
 // openWriter is the flag of OPEN that the attachment was the disk's writer when it last
@@ -136,7 +137,7 @@ func (m *openMsg) Parse(b []byte) error {
 		return err
 	}
 	m.Access = b[4]
-	if m.Access > accessRW {
+	if m.Access > accessMigration {
 		return wireErr("OPEN with access mode %d", m.Access)
 	}
 	name := b[6 : 6+nameField]

@@ -16,6 +16,7 @@ func (w *ironwarp) attachCommand() *cli.Command {
 			&cli.DurationFlag{Name: "timeout", Value: 45 * time.Second, Usage: "give up after this `TIME`"},
 			&cli.BoolFlag{Name: "device", Usage: "make it a block device of the kernel's nbd driver, /dev/disk/by-ironwarp/PEER-EXPORT"},
 			&cli.StringFlag{Name: "name", Usage: "with --device: `NAME` of the device below /dev/disk/by-ironwarp in place of PEER-EXPORT"},
+			&cli.BoolFlag{Name: "migration", Usage: "although another host has it attached for writing, as a virtual machine moves from there; the export has to permit it"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the path of the socket or device only"},
 		),
 		Action:       w.attach,
@@ -38,7 +39,7 @@ func (w *ironwarp) attach(c *cli.Context) error {
 		return err
 	}
 	p := &progress{w: w}
-	req := api.AttachRequest{Peer: peer, Export: export, Device: c.Bool("device"), Name: c.String("name"), TimeoutSeconds: c.Duration("timeout").Seconds()}
+	req := api.AttachRequest{Peer: peer, Export: export, Device: c.Bool("device"), Name: c.String("name"), Migration: c.Bool("migration"), TimeoutSeconds: c.Duration("timeout").Seconds()}
 	at, err := w.client(c).Attach(c.Context, req, func(ev api.Event) {
 		if !asJSON(c) {
 			p.show(ev.Progress)

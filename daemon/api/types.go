@@ -102,7 +102,7 @@ type ExportSpec struct {
 	Name     string   `json:"name"`
 	Path     string   `json:"path"`
 	ReadOnly bool     `json:"read_only,omitempty"`
-	Writers  string   `json:"writers,omitempty"` // one, the default, or shared
+	Writers  string   `json:"writers,omitempty"` // one, the default, migration or shared
 	Allow    []string `json:"allow"`
 	Trust    string   `json:"trust,omitempty"` // trust model of sessions of those allowed; "": as the service's
 }
@@ -188,6 +188,7 @@ type AttachRequest struct {
 	// link below /dev/disk/by-ironwarp is called, "": PEER-EXPORT.
 	Device         bool    `json:"device,omitempty"`
 	Name           string  `json:"name,omitempty"`
+	Migration      bool    `json:"migration,omitempty"` // as one of two writers, if the export permits that
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 }
 

@@ -121,6 +121,7 @@ func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachR
 	}
 	go a.narrate(ctx, p, who, emit)
 	if created {
+		at.migration = req.Migration
 		err = a.bringPatiently(ctx, at) // which has written it down
 	} else {
 		err = at.await(ctx)
@@ -242,7 +243,7 @@ func (a *Attacher) bring(ctx context.Context, at *Attachment) error {
 	if err != nil {
 		return err
 	}
-	dk, err := cl.Open(ctx, at.Key.Export, rnbd.OpenOptions{Claim: at.claimed(), Keep: func(c rnbd.Claim) error { return a.keepClaim(at, c) }})
+	dk, err := cl.Open(ctx, at.Key.Export, rnbd.OpenOptions{Migration: at.migration, Claim: at.claimed(), Keep: func(c rnbd.Claim) error { return a.keepClaim(at, c) }})
 	if err == nil {
 		if err = a.serve(ctx, at, s, dk); err != nil {
 			err = errors.Join(err, dk.Close())

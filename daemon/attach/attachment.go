@@ -35,10 +35,12 @@ type Attachment struct {
 	full     *api.Error  // why it stays down, if its ULP has as many disks as it may
 	replaces *Attachment // the orphan in whose place it is, nil if there was none
 	meter    meter.Meter
-	cancel   context.CancelFunc // ends the attempts to bring it up
-	ready    chan struct{}      // closed when it is up
-	gone     chan struct{}      // closed when it is detached
-	ended    chan struct{}      // closed when nothing of it is left
+	// migration: it may be one of two writers. Once it is, its claim says so.
+	migration bool
+	cancel    context.CancelFunc // ends the attempts to bring it up
+	ready     chan struct{}      // closed when it is up
+	gone      chan struct{}      // closed when it is detached
+	ended     chan struct{}      // closed when nothing of it is left
 
 	dropping sync.Once
 	forGood  atomic.Bool // its end is that of its block device, too

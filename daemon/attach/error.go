@@ -102,7 +102,7 @@ var refusedDisks = []struct {
 	fix  string // of the disk's name
 }{
 	{rnbd.ErrNotReady, api.CodeUnavailable, "see to the export there; %s is opened as soon as it is ready"},
-	{rnbd.ErrInUse, api.CodeInUse, "detach it where it is attached, or have it exported with --writers shared if all writers know of each other, as those of a cluster's file system do"},
+	{rnbd.ErrInUse, api.CodeInUse, "detach it where it is attached, or have it exported with --writers shared if all writers know of each other, as those of a cluster's file system do; with --writers migration and `ironwarp attach --migration` a virtual machine moves"},
 	{rnbd.ErrOtherDisk, api.CodeInvalid, "if it is meant: `ironwarp detach --force %[1]s`, then `ironwarp attach %[1]s`"},
 	{rnbd.ErrDamaged, api.CodeUnavailable, "its administrator sees why with `ironwarp status` there"},
 	{rnbd.ErrPlaceTaken, api.CodeInUse, "unmount what is on it, `ironwarp detach --force %[1]s`, `ironwarp attach %[1]s`, and check the file system before it is mounted"},

@@ -72,22 +72,25 @@ type Writers string
 const (
 	OneWriter     Writers = ""
 	SharedWriters Writers = "shared"
+	// MigrationWriters are two at most, while a virtual machine moves from one to the other.
+	MigrationWriters Writers = "migration"
 )
 
 // CheckWriters fails if a word is none of these.
 func CheckWriters(s string) error {
-	if s != "one" && s != string(SharedWriters) {
-		return errors.New("has to be one or shared")
+	switch Writers(s) {
+	case "one", MigrationWriters, SharedWriters:
+		return nil
 	}
-	return nil
+	return errors.New("has to be one, migration or shared")
 }
 
 // ParseWriters is for a word that CheckWriters accepts; none is the default.
 func ParseWriters(s string) Writers {
-	if s == string(SharedWriters) {
-		return SharedWriters
+	if s == "one" {
+		return OneWriter
 	}
-	return OneWriter
+	return Writers(s)
 }
 
 // Export is a file or block device that named peers may attach.

@@ -141,6 +141,10 @@ func (r *Exporter) enter(c config.Export, repair bool) *export {
 	return e
 }
 
+var writersOf = map[config.Writers]rnbd.Writers{
+	config.OneWriter: rnbd.OneWriter, config.MigrationWriters: rnbd.MigrationWriters, config.SharedWriters: rnbd.SharedWriters,
+}
+
 // beingOpened is why an export without a known fault waits.
 const beingOpened = "it is being opened"
 
@@ -212,7 +216,7 @@ func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error)
 	c := r.declared(e)
 	if err == nil {
 		err = r.server.AddExport(rnbd.Export{Name: c.Name, Storage: store, ReadOnly: c.ReadOnly, Allow: r.cfg.Identities(c.Allow),
-			SharedWriters: c.Writers == config.SharedWriters, Trust: r.cfg.Trust(c)})
+			Writers: writersOf[c.Writers], Trust: r.cfg.Trust(c)})
 	}
 	if err != nil {
 		r.leaveDisk(e)
@@ -326,7 +330,7 @@ func (r *Exporter) change(e *export, n config.Export) {
 	if err := r.server.SetAllow(n.Name, allow, false); err != nil {
 		r.log.Warn("cannot change who may attach an export", "export", n.Name, "error", err)
 	}
-	if err := r.server.SetWriters(n.Name, n.Writers == config.SharedWriters); err != nil {
+	if err := r.server.SetWriters(n.Name, writersOf[n.Writers]); err != nil {
 		r.log.Warn("cannot change how many may write to an export", "export", n.Name, "error", err)
 	}
 	for _, id := range r.cfg.Identities(c.Allow) {

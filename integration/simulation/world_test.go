@@ -189,7 +189,11 @@ func (w *world) startServer() {
 }
 
 func (s *server) addExport() error {
-	return s.nb.AddExport(rnbd.Export{Name: exportName, Storage: s.store, AllowAll: true, SharedWriters: s.w.plan.shared})
+	e := rnbd.Export{Name: exportName, Storage: s.store, AllowAll: true}
+	if s.w.plan.shared {
+		e.Writers = rnbd.SharedWriters
+	}
+	return s.nb.AddExport(e)
 }
 
 func must(err error) {
