@@ -55,8 +55,9 @@ type attachment struct {
 	process  *clientProcess
 	epoch    int
 	readOnly bool
-	call     int64 // when it was asked for
-	start    int64 // when it was there; 0: nobody heard of it
+	call     int64  // when it was asked for
+	start    int64  // when it was there; 0: nobody heard of it
+	size     uint64 // of the disk, as it was seen last; guarded by world.mu
 }
 
 func newClient(w *world, name string, plan clientPlan) *client {
@@ -240,9 +241,16 @@ func (p *clientProcess) open() (*attachment, *rnbd.Disk) {
 		c.forget(err)
 		return nil, nil
 	}
+	if err := d.Info().Err; errors.Is(err, rnbd.ErrFenced) {
+		_ = d.Close()
+		w.happens("%s was fenced while it was away: %v", c.name, err)
+		c.forget(err)
+		return nil, nil
+	}
 	w.mu.Lock()
 	a.start = w.now()
 	w.mu.Unlock()
+	w.seeSize(a, d.Geometry().Size)
 	w.happens("%s has attached the disk, epoch %d", c.name, a.epoch)
 	return a, d
 }
@@ -268,7 +276,7 @@ func (c *client) forget(err error) {
 }
 
 func isForGood(err error) bool {
-	return errors.Is(err, rnbd.ErrWritesLost) || errors.Is(err, rnbd.ErrPlaceTaken) || errors.Is(err, rnbd.ErrOtherDisk) || errors.Is(err, rnbd.ErrDamaged)
+	return errors.Is(err, rnbd.ErrWritesLost) || errors.Is(err, rnbd.ErrPlaceTaken) || errors.Is(err, rnbd.ErrFenced) || errors.Is(err, rnbd.ErrOtherDisk) || errors.Is(err, rnbd.ErrDamaged)
 }
 
 // detachNow detaches the disk while it is in use, if it is attached.
@@ -320,6 +328,7 @@ func (w waiter) Complete(e syscall.Errno) { w <- e }
 func (p *clientProcess) do(d *rnbd.Disk, o *op) {
 	w := p.w
 	w.invoke(o)
+	w.seeSize(o.by, d.Geometry().Size)
 	var fl block.Flags
 	if o.fua {
 		fl = block.FUA

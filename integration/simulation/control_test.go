@@ -13,7 +13,7 @@ import (
 // writer that was away), 5 OneWriter, 85 InDoubt.
 var controls = map[string]checks.Check{
 	"AtMostOnce": checks.AtMostOnce, "PostingOrder": checks.PostingOrder, "StoreLife": checks.StoreLife, "WritersPlace": checks.WritersPlace,
-	"OneWriter": checks.OneWriter, "InDoubt": checks.InDoubt,
+	"OneWriter": checks.OneWriter, "InDoubt": checks.InDoubt, "Fence": checks.Fence,
 }
 
 // controlSeeds is within how many seeds.

@@ -46,6 +46,7 @@ type disk struct {
 	mu      sync.Mutex // guards the fields below it
 	rnd     *rand.Rand
 	id      block.Identity
+	size    uint64
 	fault   string
 	sectors [sectors]sector
 	slow    int             // I/Os take so many times longer
@@ -76,7 +77,7 @@ func (s *sector) now() uint64 {
 }
 
 func newDisk(w *world) *disk {
-	d := &disk{w: w, rnd: w.rand("disk"), id: block.Identity{Disk: block.NewID(), Life: block.NewID()}, failed: make(map[uint64]bool)}
+	d := &disk{w: w, rnd: w.rand("disk"), id: block.Identity{Disk: block.NewID(), Life: block.NewID()}, size: sectors * sectorSize, failed: make(map[uint64]bool)}
 	for i := range d.sectors {
 		d.sectors[i].changes = []change{{}}
 	}
@@ -117,7 +118,9 @@ func (h *handle) kill() {
 }
 
 func (h *handle) Geometry() block.Geometry {
-	return block.Geometry{Size: sectors * sectorSize, PreferredBlock: 4096, CanFlush: true, CanFUA: true, CanTrim: true, CanWriteZeroes: true}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return block.Geometry{Size: h.size, PreferredBlock: 4096, CanFlush: true, CanFUA: true, CanTrim: true, CanWriteZeroes: true}
 }
 
 func (h *handle) Identity() block.Identity {

@@ -10,7 +10,8 @@
 // disk in memory with a volatile cache. The server's process is killed, its host loses its
 // power and comes back, with or without a word; clients are killed, isolated until another
 // takes their place, and lose and get paths; storage is slow, fails, writes short, and is
-// opened again under its users; disks are detached in use.
+// opened again under its users; disks are detached in use. Meanwhile the server's
+// administrator fences clients, and makes the disk longer.
 //
 // The disk knows what it has executed, and when. After each run:
 //
@@ -19,6 +20,8 @@
 //     acknowledged; and never after it was answered.
 //   - Nor after the client's next process, or, where one may write, another client had the
 //     disk for writing.
+//   - Nor after the client was fenced, until it has attached the disk anew.
+//   - The disk never shrinks for who has it attached, nor from one attachment to the next.
 //   - A read has returned what each sector had at some time of the read.
 //   - What a power cut took was not written with FUA, and no flush has vouched for it,
 //     before or after.

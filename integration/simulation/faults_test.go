@@ -1,10 +1,12 @@
 package simulation
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
@@ -13,6 +15,7 @@ import (
 // play carries out the plan, and takes back what it did.
 func (w *world) play() {
 	var undone sync.WaitGroup
+	undone.Go(w.administer)
 	for _, a := range w.plan.actions {
 		sleep(a.after)
 		w.happens("%s: client %d, path %d, for %v", kindNames[a.kind], a.client, a.path, a.last)
@@ -87,6 +90,57 @@ func (w *world) act(a action) (undo func()) {
 		return w.replace()
 	}
 	return nil
+}
+
+// administer carries out the orders.
+func (w *world) administer() {
+	for _, a := range w.plan.orders {
+		sleep(a.after)
+		w.happens("%s: client %d", kindNames[a.kind], a.client)
+		w.mu.Lock()
+		s := w.server
+		w.mu.Unlock()
+		switch {
+		case s == nil: // it is down
+		case a.kind == fencePeer:
+			w.fence(s, w.clients[a.client])
+		default:
+			w.grow(s)
+		}
+	}
+}
+
+// fenceTime is how long storage may take to end what it has begun.
+const fenceTime = 30 * time.Second
+
+// fence fences a client.
+func (w *world) fence(s *server, c *client) {
+	ctx, cancel := context.WithTimeout(context.Background(), fenceTime)
+	defer cancel()
+	f := fence{client: c, call: w.now()}
+	done, err := s.nb.Fence(ctx, exportName, func(t rnbd.Token) bool { return string(t.Peer) == c.name })
+	if err == nil && !s.dead.Load() {
+		f.answer = w.now()
+	}
+	w.happens("%s is fenced: %+v, %v", c.name, done, err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fences = append(w.fences, f)
+}
+
+// grow makes the disk one sector longer. It is durable before it is offered.
+func (w *world) grow(s *server) {
+	var size uint64
+	w.disk.set(func(d *disk) {
+		d.size += sectorSize
+		size = d.size
+	})
+	if s.nb.Grown(exportName) != nil || s.dead.Load() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.grown = append(w.grown, growth{w.now(), size})
 }
 
 func (d *disk) set(f func(*disk)) {

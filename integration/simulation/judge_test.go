@@ -115,11 +115,44 @@ func (w *world) judgeWrite(o *op) {
 			if !o.unknown && t > o.ret {
 				w.wrong("%v: sector %d was written after it was answered (%v)", o, i, at)
 			}
+			if f := w.fencedFrom(o, t); f != nil {
+				w.wrong("%v: sector %d was written (%v) after %s had been fenced (#%d)", o, i, at, o.by.client.name, f.answer)
+			}
 			if s := w.successor(o, t); s != nil {
 				w.wrong("%v: sector %d was written (%v) after %s had attached the disk (#%d)", o, i, at, s.client.name, s.start)
 			}
 		}
 	}
+}
+
+// fencedFrom returns a fence that was answered before a write was executed, of the right by
+// which it was sent: the client had attached the disk before, and never anew since.
+func (w *world) fencedFrom(o *op, executed int64) *fence {
+	i := slices.IndexFunc(w.fences, func(f fence) bool {
+		return f.client == o.by.client && f.answer != 0 && executed > f.answer && slices.ContainsFunc(w.attached, func(a *attachment) bool {
+			return a.client == f.client && a.epoch == o.by.epoch && !a.readOnly && a.start != 0 && a.start < f.call
+		})
+	})
+	if i < 0 {
+		return nil
+	}
+	return &w.fences[i]
+}
+
+// seeSize checks the size that the disk has for who has attached it: it never shrinks, and
+// who attaches it sees what was offered before.
+func (w *world) seeSize(a *attachment, size uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if size < a.size {
+		w.faults = append(w.faults, fmt.Sprintf("the disk has shrunk for %s from %d to %d bytes", a.client.name, a.size, size))
+	}
+	for _, g := range w.grown {
+		if g.at < a.call && size < g.size {
+			w.faults = append(w.faults, fmt.Sprintf("the disk has %d bytes for %s, and had %d when it was attached", size, a.client.name, g.size))
+		}
+	}
+	a.size = size
 }
 
 // executions is when a write was executed.
@@ -213,6 +246,8 @@ func (w *world) excused(o *op) bool {
 		return true
 	}
 	switch {
+	case o.errno == syscall.EPERM: // at first nothing else says so
+		return slices.ContainsFunc(w.fences, func(f fence) bool { return f.client == o.by.client && f.call < o.ret })
 	case w.plan.shared && o.kind == block.OpWrite && w.forgot(o.by.client, o.call, o.ret):
 		return true // nobody knows whether it was executed, and it cannot be sent again
 	case errors.Is(o.why, rnbd.ErrWritesLost):

@@ -23,6 +23,7 @@ type plan struct {
 	grace     time.Duration
 	patience  time.Duration // of who attaches the disk
 	actions   []action
+	orders    []action // of the server's administrator
 }
 
 // clientPlan is what is drawn of a client.
@@ -64,11 +65,19 @@ const (
 	numKinds
 )
 
-var kindNames = [...]string{"path cut", "path swallows", "SA away", "path refuses", "all paths cut", "client isolated", "server killed", "power cut", "client killed",
-	"storage slow", "storage fails", "path disconnected", "path removed", "policy", "export replaced", "disk detached"}
+// What the server's administrator orders. It is drawn apart.
+const (
+	fencePeer = numKinds + iota
+	growDisk
+	numOrders = iota
+)
 
-// draw draws a plan.
-func draw(rnd *rand.Rand) plan {
+var kindNames = [...]string{"path cut", "path swallows", "SA away", "path refuses", "all paths cut", "client isolated", "server killed", "power cut", "client killed",
+	"storage slow", "storage fails", "path disconnected", "path removed", "policy", "export replaced", "disk detached",
+	"peer fenced", "disk grows"}
+
+// draw draws a plan; orders has sequences of their own.
+func draw(rnd, orders *rand.Rand) plan {
 	p := plan{shared: rnd.IntN(3) == 0, workers: 1 + rnd.IntN(4), sectors: 1 + rnd.IntN(sectors), ops: 10 + rnd.IntN(20), think: logTime(rnd, time.Millisecond, 2*time.Second),
 		conns: 1 + rnd.IntN(2), depth: 2 + rnd.IntN(6), policy: rtrs.Policy(rnd.IntN(4)), heartbeat: rtrs.HeartbeatConfig{Interval: time.Second, Missed: 1 + rnd.IntN(3)},
 		linger: logTime(rnd, time.Second, 15*time.Second), grace: logTime(rnd, 5*time.Second, 30*time.Second),
@@ -94,6 +103,9 @@ func draw(rnd *rand.Rand) plan {
 		a.client = rnd.IntN(len(p.clients))
 		a.path = rnd.IntN(len(p.clients[a.client].delays))
 		p.actions = append(p.actions, a)
+	}
+	for range orders.IntN(4) {
+		p.orders = append(p.orders, action{after: logTime(orders, time.Millisecond, 5*time.Second), kind: fencePeer + kind(orders.IntN(numOrders)), client: orders.IntN(len(p.clients))})
 	}
 	return p
 }

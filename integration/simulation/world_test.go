@@ -48,6 +48,8 @@ type world struct {
 	ops      []*op
 	attached []*attachment
 	begun    []began
+	fences   []fence
+	grown    []growth
 	writes   uint64
 	events   []string
 	faults   []string
@@ -59,9 +61,21 @@ type began struct {
 	at     int64
 }
 
+// fence is a fence of a client's.
+type fence struct {
+	client       *client
+	call, answer int64 // answer is 0 if it failed
+}
+
+// growth is when the disk was offered with a size.
+type growth struct {
+	at   int64
+	size uint64
+}
+
 func newWorld(seed uint64, verbose bool) *world {
 	w := &world{seed: seed, verbose: verbose, begin: time.Now(), fabric: verbstest.New(), end: make(chan struct{}), leave: make(chan struct{})}
-	w.plan = draw(w.rand("plan"))
+	w.plan = draw(w.rand("plan"), w.rand("orders"))
 	w.host = w.fabric.Host("server")
 	w.disk = newDisk(w)
 	for i, c := range w.plan.clients {
