@@ -46,8 +46,12 @@
 //
 // Sectors have 512 bytes, limits are in sectors, block sizes in bytes.
 // Operations are 0 read, 1 write, 2 flush, 3 discard, 5 write zeroes; flags
-// bit 8 sync, 9 FUA, 11 no-unmap. A read of n bytes is an rtrs read of n bytes,
-// every other operation an rtrs write.
+// bit 8 sync, 9 FUA, 11 no-unmap. Others are refused with EOPNOTSUPP, and the server's log
+// says what was asked for: 4 secure erase, since a file system or a disk may keep copies
+// (so secure discard is 0), and bit 10 preflush, for which a client sends a flush. The
+// priority is a hint that a page cache has no use for: 0 is sent, and any is accepted. RNBD's
+// queues for polling are the client's own affair, and do not show on the wire.
+// A read of n bytes is an rtrs read of n bytes, every other operation an rtrs write.
 //
 // A client chooses the ids of its devices itself, so that resent I/O still names its
 // device after that was reopened. It never reuses an id, so that late I/O of a closed

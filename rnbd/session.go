@@ -17,6 +17,7 @@ type session struct {
 	number uint64 // greater than that of all earlier sessions
 
 	devices  deviceTable
+	refused  sync.Once   // an unsupported I/O of it was logged
 	stranger atomic.Bool // its client speaks another major version
 
 	mu     sync.Mutex // guards the fields below it, and opening and closing
@@ -171,6 +172,9 @@ func (s *session) io(r *rtrs.Request, m *ioMsg) {
 	op, fl, ok := operation(m.RW)
 	if !ok {
 		d.exp.counters.errors.Add(1)
+		s.refused.Do(func() {
+			s.srv.log.Warn("a peer asks for I/O that is not supported, and gets EOPNOTSUPP", "peer", s.info.Peer, "session", s.info.Name, "export", d.exp.cfg.Name, "what", refusal(m.RW))
+		})
 		r.CompleteMore(syscall.EOPNOTSUPP)
 		return
 	}

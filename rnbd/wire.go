@@ -288,12 +288,14 @@ const (
 	opWrite       = 1
 	opFlush       = 2
 	opDiscard     = 3
+	opSecureErase = 4
 	opWriteZeroes = 5
 	opMask        = 0xff
 
-	fSync    = 1 << 8
-	fFUA     = 1 << 9
-	fNoUnmap = 1 << 11
+	fSync     = 1 << 8
+	fFUA      = 1 << 9
+	fPreflush = 1 << 10
+	fNoUnmap  = 1 << 11
 )
 
 // wireOps are the operations in ioMsg.RW.
@@ -325,6 +327,19 @@ func operation(rw uint32) (op block.Op, fl block.Flags, ok bool) {
 		fl |= block.NoUnmap
 	}
 	return block.Op(i), fl, true
+}
+
+// refusal is why operation knows no such ioMsg.RW, for people.
+func refusal(rw uint32) string {
+	switch {
+	case rw&opMask == opSecureErase:
+		return "secure erase: nobody can say here what copies of the data the storage has; discard, or write zeroes"
+	case rw&fPreflush != 0:
+		return "a flush before a write in the same request: flush first"
+	case rw&opMask > opWriteZeroes:
+		return fmt.Sprintf("operation %d, which is unknown", rw&opMask)
+	}
+	return fmt.Sprintf("flags %#x, which are unknown", rw&^uint32(opMask|fSync|fFUA|fNoUnmap))
 }
 
 // ioMsg is one I/O.

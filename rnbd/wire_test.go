@@ -234,3 +234,12 @@ func TestOperations(t *testing.T) {
 		}
 	}
 }
+
+// What is not supported is refused in words.
+func TestRefusedOperationsAreNamed(t *testing.T) {
+	for rw, want := range map[uint32]string{opSecureErase: "secure erase", opWrite | fPreflush: "flush first", 77: "operation 77", opWrite | 1<<20: "flags 0x100000"} {
+		if _, _, ok := operation(rw); ok || !strings.Contains(refusal(rw), want) {
+			t.Errorf("%#x: %q", rw, refusal(rw))
+		}
+	}
+}
