@@ -80,7 +80,9 @@ func (s *Server) makeVoid(name string, of func(Token) bool) (ending []endingDevi
 		}
 	}
 	if len(f.Tokens) > 0 {
-		p = Place{Disk: e.disk, Generation: p.Generation + 1, Writers: slices.DeleteFunc(slices.Clone(p.Writers), of), Fenced: slices.Clone(p.Fenced)}
+		// A token may have been claimed by somebody else since, whose it then seems to be.
+		void := func(t Token) bool { return indexOf(f.Tokens, t.Attachment) >= 0 }
+		p = Place{Disk: e.disk, Generation: p.Generation + 1, Writers: slices.DeleteFunc(slices.Clone(p.Writers), void), Fenced: slices.Clone(p.Fenced)}
 		for _, t := range f.Tokens {
 			t.Generation = p.Generation
 			p.Fenced = append(p.Fenced, t)

@@ -239,6 +239,26 @@ func TestTokenHasTheNameOfItsPeer(t *testing.T) {
 	}
 }
 
+// A host that claims the attachment of another does not keep that one from being fenced.
+func TestClaimedAttachmentOfAnotherIsFencedWithIt(t *testing.T) {
+	h := newHosts(t, true)
+	stolen, err := h.b.Open(testContext(t), "r", OpenOptions{Claim: h.disk.Claim()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := h.fence(testContext(t)); err != nil || len(f.Tokens) != 1 {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	if err := stolen.Close(); err != nil {
+		t.Error(err)
+	}
+	h.cutOff(t)
+	h.link.set(true)
+	if errno := do(t, h.disk, block.OpWrite, filled(9), 0, 0, 0); errno != syscall.EPERM {
+		t.Errorf("in the next session: %v", errno)
+	}
+}
+
 // The server remembers so many writers of a disk, whatever their number.
 func TestTokensOfADiskAreBounded(t *testing.T) {
 	h := newHosts(t, true)

@@ -160,11 +160,11 @@ func TestReadOnly(t *testing.T) {
 	// A client that does not care meets the server's own check.
 	forged := openDisk(t, c, "ro")
 	forged.geometry.ReadOnly = false
-	if e := do(t, forged, block.OpWrite, make([]byte, 512), 0, 0, 0); e != syscall.EPERM {
-		t.Errorf("%v, want EPERM", e)
+	if e := do(t, forged, block.OpWrite, make([]byte, 512), 0, 0, 0); e != syscall.EROFS {
+		t.Errorf("%v, want EROFS", e)
 	}
 	if i := forged.Info(); i.Err != nil {
-		t.Error("an EPERM is not the disk's end:", i.Err)
+		t.Error("an EROFS is not the disk's end:", i.Err)
 	}
 }
 

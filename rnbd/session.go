@@ -210,7 +210,7 @@ func (d *device) check(r *rtrs.Request, m *ioMsg, op block.Op) syscall.Errno {
 	case r.Dir != dir || len(r.Data) != data || m.Size%SectorSize != 0:
 		return syscall.EINVAL
 	case d.readOnly && op.Writes():
-		return syscall.EPERM
+		return syscall.EROFS // EPERM is errFenced
 	}
 	if size := d.exp.sectors.Load(); m.Sector > size || sectors > size-m.Sector {
 		return syscall.EINVAL

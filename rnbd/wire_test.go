@@ -114,7 +114,7 @@ func TestParseRefuses(t *testing.T) {
 		"short OPEN":                new(openMsg).Parse(open[:311]),
 		"OPEN of another type":      new(openMsg).Parse(append([]byte{9}, open[1:]...)),
 		"OPEN without a name":       new(openMsg).Parse((&openMsg{}).Append(nil)),
-		"OPEN for migration":        new(openMsg).Parse((&openMsg{Access: 2, Name: "x"}).Append(nil)),
+		"OPEN of an unknown mode":   new(openMsg).Parse((&openMsg{Access: 3, Name: "x"}).Append(nil)),
 		"unterminated name":         new(openMsg).Parse(full),
 		"too large":                 new(openRsp).Parse(rsp(func(m *openRsp) { m.Sectors = 1 << 60 })),
 		"4 KiB logical blocks":      new(openRsp).Parse(rsp(func(m *openRsp) { m.Logical = 4096 })),

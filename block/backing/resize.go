@@ -53,7 +53,7 @@ func (s *Store) raise(n int64) bool {
 // Resize makes a file n bytes long, durably: longer at once, or shorter, which the caller
 // asks for only while nobody uses the disk. What is added reads as zeroes. It fails with
 // ErrPartSector and ErrEmpty; with ErrReadOnly; for a device, which is only looked at, with
-// ErrDeviceSize if it has fewer bytes, or n is less than its size; with the errors of the
+// ErrDeviceSize if it has another size, or has become smaller; with the errors of the
 // file system, after which the size is what it was or n; and with EBADF after Close.
 func (s *Store) Resize(n int64) error {
 	switch {
@@ -96,7 +96,7 @@ func (s *Store) resizeDevice(n int64) error {
 	if err != nil {
 		return err
 	}
-	if n > has || n < s.Size() {
+	if n != has-has%sector || n < s.Size() {
 		return fmt.Errorf("%s has %d bytes: %w", s.path, has, ErrDeviceSize)
 	}
 	s.raise(n)

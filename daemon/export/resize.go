@@ -43,6 +43,9 @@ func (r *Exporter) Resize(name string, q api.ResizeRequest) error {
 	if resized != nil {
 		return notResized(name, resized)
 	}
+	if now := store.Size(); now != q.Size {
+		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("export %s has %d bytes now: another request has just resized it", name, now), Fix: "run the command again"}
+	}
 	r.log.Info("an export was resized", "export", name, "from", was, "bytes", q.Size)
 	return nil
 }
