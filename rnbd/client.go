@@ -110,9 +110,6 @@ func (c *Client) onConnect(ctx context.Context, rt *rtrs.Client) error {
 func open(ctx context.Context, rt *rtrs.Client, name string, access uint8, id uint32, claim Claim) (rsp openRsp, err error) {
 	req, answer := openMsg{Access: access, Name: name, Device: id, Claim: claim}, make([]byte, openRspLen)
 	if err := rt.Control(ctx, req.Append(nil), answer); err != nil {
-		if access == accessMigration && errors.Is(err, syscall.EINVAL) {
-			err = ErrVersion // which does not know the mode
-		}
 		return rsp, openError(name, err)
 	}
 	if err := rsp.Parse(answer); err != nil {
@@ -147,6 +144,9 @@ type OpenOptions struct {
 func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk, error) {
 	if err := CheckName(name); err != nil {
 		return nil, &OpenError{Export: name, Err: err}
+	}
+	if v := c.Version(); opt.Migration && v < versionGrown {
+		return nil, &OpenError{Export: name, Err: fmt.Errorf("%w: a disk has two writers from RNBD %v on, and it speaks %v; update it first", ErrVersion, versionGrown, v)}
 	}
 	d := &Disk{c: c, name: name, access: accessRW, claim: opt.Claim, keep: opt.Keep, opening: make(chan struct{}, 1)}
 	d.anyone = &diskUser{Disk: d}

@@ -66,8 +66,9 @@
 // writes, 5 it has had another writer since, 6 the attachment was fenced; the latter
 // describes the device as if it were open. 0 is success.
 //
-// An export may grow while it is open. Clients ask for that every five seconds; a server of
-// before answers GROWN with EOPNOTSUPP, and its clients learn the size when they open again.
+// Version 3.1 has GROWN and access mode 2. An export may grow while it is open: clients ask for
+// that every five seconds, and those of a server that speaks 3.0 learn the size when they open
+// again.
 //
 // # Which disk, and which life of it
 //

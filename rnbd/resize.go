@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/ironwarp/ironwarp/rtrs"
@@ -76,14 +75,14 @@ func (c *Client) watchSizes() {
 		case <-c.ctx.Done():
 			return
 		}
-		if !c.silent.Load() && c.rt.HasPath() {
+		if c.Version() >= versionGrown && !c.silent.Load() && c.rt.HasPath() {
 			c.askSizes(c.ctx)
 		}
 	}
 }
 
-// askSizes asks once. A server of before does not know the question, and is not asked again
-// until the session is introduced anew: then disks have their new sizes when they are opened.
+// askSizes asks once. A server that fails to answer is not asked again until the session is
+// introduced anew: then disks have their new sizes when they are opened.
 func (c *Client) askSizes(ctx context.Context) {
 	answer := make([]byte, listAnswer)
 	for next, asked := uint32(0), 0; asked < maxDevices; asked++ {
@@ -96,9 +95,7 @@ func (c *Client) askSizes(ctx context.Context) {
 		if err != nil {
 			if !errors.Is(err, rtrs.ErrPathLost) && ctx.Err() == nil {
 				c.silent.Store(true)
-				if !errors.Is(err, syscall.EOPNOTSUPP) {
-					c.log.Warn("the server does not say which disks have grown", "error", err)
-				}
+				c.log.Warn("the server does not say which disks have grown", "error", err)
 			}
 			return
 		}

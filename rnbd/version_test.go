@@ -85,3 +85,15 @@ func TestAnotherMajorVersionIsRefusedInWords(t *testing.T) {
 		t.Errorf("a disk for a client of another version: %v", err)
 	}
 }
+
+// With a server of before, a disk has the size that it was opened with, and one writer.
+func TestServerOfBeforeHasNeitherGrowthNorMigration(t *testing.T) {
+	r := newRAM(1 << 20)
+	srv := startServer(t, ramExport("r", r))
+	srv.version = versionGrown - 1
+	c := connect(t, srv.addr)
+	if _, err := c.Open(testContext(t), "r", OpenOptions{Migration: true}); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "update it first") {
+		t.Error(err)
+	}
+	write(t, openDisk(t, c, "r"), filled(1), 0)
+}

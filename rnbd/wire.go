@@ -15,9 +15,12 @@ import (
 
 var le = binary.LittleEndian
 
-// Version is the newest version that this package speaks: major 3, minor 0. Linux's RNBD ends
+// Version is the newest version that this package speaks: major 3, minor 1. Linux's RNBD ends
 // at major 2.
-const Version rtrs.Protocol = 0x0300
+const Version rtrs.Protocol = 0x0301
+
+// versionGrown is the first version with GROWN and the access mode for a migration.
+const versionGrown rtrs.Protocol = 0x0301
 
 // agree returns the version that two ends speak. It fails with ErrVersion where there is none.
 func agree(ours, theirs rtrs.Protocol) (rtrs.Protocol, error) {
