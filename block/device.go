@@ -14,8 +14,7 @@ type Device interface {
 	// Geometry is called once for each client. Only a Resizer's Size changes afterwards.
 	Geometry() Geometry
 
-	// Get returns an I/O with buffers for n bytes (none for flush, trim and
-	// write zeroes). It may wait until resources are free or ctx ends. The
+	// Get returns an I/O with buffers of op.BufferLen(n) bytes. It may wait until resources are free or ctx ends. The
 	// front end has checked the range, the alignment and the flags against the
 	// Geometry. An error in whose chain is a syscall.Errno is that request's
 	// result; any other counts as EIO. Neither ends the client's connection.
@@ -68,9 +67,10 @@ type User interface {
 
 // IO is one operation, owned by the front end from Get to Release.
 type IO interface {
-	// Buffers are n bytes in all. The payload of a write is received straight
-	// into them before Submit, the reply of a read is sent straight from them
-	// after Complete. The slice and the buffers are the front end's until Release.
+	// Buffers are Op.BufferLen bytes in all; those of OpStatus are one. The payload
+	// of a write is received straight into them before Submit, the reply of a read is
+	// sent straight from them after Complete. The slice and the buffers are the front
+	// end's until Release.
 	Buffers() [][]byte
 
 	// Submit starts the operation. done.Complete is called exactly once,

@@ -14,6 +14,8 @@ type Geometry struct {
 	CanTrim        bool
 	CanWriteZeroes bool
 	CanFastZero    bool
+	CanCache       bool
+	CanStatus      bool
 	// MultiConn: a flush completed for one user covers the writes completed
 	// for every other, and nobody reads stale data; so an NBD client may open
 	// several connections.

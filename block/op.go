@@ -5,13 +5,15 @@ import "syscall"
 // Op is what an I/O does to the disk.
 type Op uint8
 
-// The operations. Those after OpWrite have no data.
+// The operations. Those after OpWrite have no data of the disk.
 const (
 	OpRead Op = iota
 	OpWrite
 	OpFlush       // makes all completed writes durable; offset and length are 0
 	OpTrim        // the range's content is no longer needed: discard, SCSI's UNMAP
 	OpWriteZeroes // the range reads as zeroes afterwards
+	OpCache       // a hint that the range is going to be read
+	OpStatus      // which parts of the range are holes; the answer is of StatusLen bytes
 
 	NumOps = iota
 )
@@ -29,15 +31,33 @@ func (o Op) String() string {
 		return "trim"
 	case OpWriteZeroes:
 		return "write zeroes"
+	case OpCache:
+		return "cache"
+	case OpStatus:
+		return "block status"
 	}
 	return "unknown operation"
 }
 
-// HasData reports whether the operation moves data, so that it needs buffers.
+// HasData reports whether the operation moves data of the disk.
 func (o Op) HasData() bool { return o <= OpWrite }
 
+// Answers reports whether the operation fills its buffers.
+func (o Op) Answers() bool { return o == OpRead || o == OpStatus }
+
+// BufferLen is the length in bytes of the buffers of an operation on n bytes.
+func (o Op) BufferLen(n uint32) uint32 {
+	switch {
+	case o.HasData():
+		return n
+	case o == OpStatus:
+		return StatusLen
+	}
+	return 0
+}
+
 // Writes reports whether the operation changes the disk.
-func (o Op) Writes() bool { return o != OpRead && o != OpFlush }
+func (o Op) Writes() bool { return o == OpWrite || o == OpTrim || o == OpWriteZeroes }
 
 // Flags qualify an operation.
 type Flags uint8

@@ -18,9 +18,9 @@ type Storage interface {
 // Queue does I/O on a Storage. Operations run in parallel and in no order.
 type Queue interface {
 	// Do runs one operation and calls done.Complete, before it returns (inline) or
-	// later on a goroutine of the queue. It does not sleep in the storage. buf holds
-	// the len(buf) bytes of a read or a write, n is the length in bytes of OpTrim and
-	// OpWriteZeroes. buf is the queue's until Complete. The caller has checked the
+	// later on a goroutine of the queue. It does not sleep in the storage. buf has
+	// op.BufferLen bytes, n is the length in bytes of the range of an operation without
+	// data. buf is the queue's until Complete. The caller has checked the
 	// range and the flags against the Geometry. After Close the result is ESHUTDOWN.
 	Do(op Op, buf []byte, off, n int64, fl Flags, done Completion) (inline bool)
 	// Close finishes the operations that were handed over, refuses further ones and

@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/block"
 )
 
 // Discard gives up n bytes at off, whose content is no longer needed; afterwards
@@ -18,7 +20,14 @@ func (s *Store) Discard(off, n int64, fua bool) error { return asError(s.doDisca
 // of it. Zeroes are written where the storage has no quicker way. It fails as
 // Write does.
 func (s *Store) WriteZeroes(off, n int64, fua, noUnmap bool) error {
-	return asError(s.writeZeroes(off, n, fua, noUnmap))
+	var fl block.Flags
+	if fua {
+		fl |= block.FUA
+	}
+	if noUnmap {
+		fl |= block.NoUnmap
+	}
+	return asError(s.writeZeroes(off, n, fl))
 }
 
 func (s *Store) doDiscard(off, n int64, fua bool) syscall.Errno {
@@ -53,7 +62,7 @@ func (s *Store) doDiscard(off, n int64, fua bool) syscall.Errno {
 	return s.heed(errno)
 }
 
-func (s *Store) writeZeroes(off, n int64, fua, noUnmap bool) syscall.Errno {
+func (s *Store) writeZeroes(off, n int64, fl block.Flags) syscall.Errno {
 	if errno := s.writable(off, n); errno != 0 {
 		return errno
 	}
@@ -64,18 +73,22 @@ func (s *Store) writeZeroes(off, n int64, fua, noUnmap bool) syscall.Errno {
 	if errno := s.reaches(off + n); errno != 0 || n == 0 {
 		return errno
 	}
-	errno := s.zeroRange(off, n, noUnmap)
+	errno := s.zeroRange(off, n, fl)
 	if errno == unix.EOPNOTSUPP || errno == unix.EINVAL {
+		if fl&block.FastZero != 0 {
+			return unix.EOPNOTSUPP
+		}
 		errno = s.writeZeroBytes(off, n)
 	}
-	if errno == 0 && fua {
+	if errno == 0 && fl&block.FUA != 0 {
 		return s.fdatasync()
 	}
 	return s.heed(errno)
 }
 
 // zeroRange has the storage zero a range. EOPNOTSUPP or EINVAL: it cannot.
-func (s *Store) zeroRange(off, n int64, noUnmap bool) syscall.Errno {
+func (s *Store) zeroRange(off, n int64, fl block.Flags) syscall.Errno {
+	noUnmap := fl&block.NoUnmap != 0
 	const (
 		punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
 		zero  = unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE
@@ -98,6 +111,9 @@ func (s *Store) zeroRange(off, n int64, noUnmap bool) syscall.Errno {
 		if errno := s.fallocate(punch, off, n); errno != unix.EOPNOTSUPP {
 			return errno
 		}
+	}
+	if fl&block.FastZero != 0 {
+		return unix.EOPNOTSUPP // the kernel writes zeroes where the device cannot, and does not say so
 	}
 	return s.rangeIoctl(unix.BLKZEROOUT, off, n)
 }

@@ -19,6 +19,12 @@ const (
 	// Close does not wait for a single call of hours on a slow device.
 	zeroRangeMax = 1 << 30
 
+	// readAheadPiece is how many bytes the kernel is asked to read ahead at a time: its
+	// default limit of one such call. maxReadAhead is how many one hint is good for, as
+	// much as the page cache of a small machine can spare.
+	readAheadPiece = 128 << 10
+	maxReadAhead   = 64 << 20
+
 	// maxRawIO is the largest transfer in bytes that bypasses the Go scheduler. A copy
 	// of this size from the page cache takes a few microseconds, too little to be worth
 	// the scheduler's bookkeeping.

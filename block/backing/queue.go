@@ -130,7 +130,11 @@ func (s *Store) run(j *job) syscall.Errno {
 	case block.OpTrim:
 		return s.doDiscard(j.off, j.n, fua)
 	case block.OpWriteZeroes:
-		return s.writeZeroes(j.off, j.n, fua, j.fl&block.NoUnmap != 0)
+		return s.writeZeroes(j.off, j.n, j.fl)
+	case block.OpCache:
+		return s.readAhead(j.off, j.n)
+	case block.OpStatus:
+		return s.status(j.buf, j.off, j.n)
 	}
 	return unix.EINVAL
 }

@@ -70,7 +70,8 @@ func (s *Store) Size() int64 { return s.size.Load() }
 func (s *Store) Geometry() block.Geometry {
 	return block.Geometry{
 		Size: uint64(s.Size()), PreferredBlock: uint32(max(s.physical, 512)), ReadOnly: s.readOnly, Rotational: s.spinning,
-		CanFlush: true, CanFUA: true, CanTrim: s.discard, CanWriteZeroes: true, MultiConn: true,
+		CanFlush: true, CanFUA: true, CanTrim: s.discard, CanWriteZeroes: true, CanFastZero: true,
+		CanCache: true, CanStatus: true, MultiConn: true,
 	}
 }
 
