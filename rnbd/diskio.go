@@ -122,19 +122,18 @@ func ioError(err error) error {
 // prepare checks an I/O and makes room for its permits.
 func (d *Disk) prepare(op block.Op, off uint64, n uint32, fl block.Flags) (*diskIO, error) {
 	g := &d.geometry
-	if op >= block.NumOps || fl&block.FastZero != 0 {
+	if op >= block.NumOps {
 		return nil, syscall.EOPNOTSUPP
 	}
 	if op == block.OpFlush {
 		off, n = 0, 0
 	}
-	data := op.HasData()
 	switch {
 	case d.hasFailed():
 		return nil, d.failure()
 	case g.ReadOnly && op.Writes():
 		return nil, syscall.EPERM
-	case (off|uint64(n))%SectorSize != 0, data && n > g.MaxIO:
+	case (off|uint64(n))%SectorSize != 0, op.HasData() && n > g.MaxIO:
 		return nil, syscall.EINVAL
 	}
 	if size := d.size.Load(); off > size || uint64(n) > size-off {
@@ -143,8 +142,8 @@ func (d *Disk) prepare(op block.Op, off uint64, n uint32, fl block.Flags) (*disk
 	io := d.c.free.get()
 	io.d, io.op, io.fl, io.off, io.n = d, op, fl, off, n
 	parts := 1
-	if maxIO := uint32(d.c.rt.MaxIO()); data && n > maxIO {
-		parts = int((n + maxIO - 1) / maxIO)
+	if size, maxIO := op.BufferLen(n), uint32(d.c.rt.MaxIO()); size > maxIO {
+		parts = int((size + maxIO - 1) / maxIO)
 	}
 	if cap(io.permits) < parts {
 		io.permits = make([]*rtrs.Permit, parts)
@@ -168,13 +167,12 @@ func (d *Disk) drop(io *diskIO) {
 
 // takeBuffers takes over the permits' buffers for the I/O.
 func (io *diskIO) takeBuffers(u *diskUser) {
-	left := io.n
-	data := io.op.HasData()
+	left := io.op.BufferLen(io.n)
 	for _, p := range io.permits {
 		if was, _ := p.User.(*diskUser); was != u {
 			p.User = u
 		}
-		if !data || left == 0 {
+		if left == 0 {
 			continue
 		}
 		b := p.Buffer()
@@ -220,10 +218,6 @@ func (io *diskIO) send(more bool) bool {
 		io.finish(syscall.ECANCELED)
 		return false
 	}
-	dir := rtrs.Write
-	if io.op == block.OpRead {
-		dir = rtrs.Read
-	}
 	parts := len(io.permits)
 	io.errno.Store(0)
 	io.left.Store(int32(parts))
@@ -232,14 +226,16 @@ func (io *diskIO) send(more bool) bool {
 		n := 0
 		if len(io.bufs) > 0 {
 			n = len(io.bufs[i])
+		}
+		if io.op.HasData() {
 			m.Size = uint32(n)
 		}
 		m.Put(&io.hdr)
 		// When the last of these returns, the I/O may have ended and been reused.
 		if i < parts-1 || more {
-			io.permits[i].SubmitMore(dir, io.hdr[:], n, io)
+			io.permits[i].SubmitMore(direction(io.op), io.hdr[:], n, io)
 		} else {
-			io.permits[i].Submit(dir, io.hdr[:], n, io)
+			io.permits[i].Submit(direction(io.op), io.hdr[:], n, io)
 		}
 		m.Sector += uint64(n) / SectorSize
 	}
@@ -276,11 +272,14 @@ func (io *diskIO) Complete(p *rtrs.Permit, errno syscall.Errno) {
 }
 
 func (io *diskIO) finish(errno syscall.Errno) {
-	if io.op == block.OpRead {
+	if io.op.Answers() {
 		// A part that has gone on by another path has its data in other memory.
 		for i, b := range io.bufs {
 			io.bufs[i] = io.permits[i].Buffer()[:len(b)]
 		}
+	}
+	if errno == syscall.EOPNOTSUPP {
+		errno = io.withoutServer()
 	}
 	if errno == 0 && io.op == block.OpFlush {
 		io.d.writes.cover(io.acked)
@@ -333,6 +332,19 @@ func (d *Disk) sendHeld(next *diskIO) {
 	if ended { // the I/Os that ended may be another user's than the caller's
 		d.c.rt.EndBatch()
 	}
+}
+
+// withoutServer returns the result of an operation that the server, which is older, or its
+// storage does not know.
+func (io *diskIO) withoutServer() syscall.Errno {
+	switch io.op {
+	case block.OpCache:
+		return 0
+	case block.OpStatus:
+		block.PutExtents(io.bufs[0], []block.Extent{{Length: io.n}})
+		return 0
+	}
+	return syscall.EOPNOTSUPP
 }
 
 // Release implements block.IO.

@@ -126,6 +126,7 @@ func (d *Disk) measure(rt *rtrs.Client, rsp *openRsp) (claim Claim, keep bool, e
 	g.MaxIO -= g.MaxIO % SectorSize
 	g.CanTrim = rsp.MaxDiscard > 0 && !g.ReadOnly
 	g.CanWriteZeroes = rsp.MaxZeroes > 0 && !g.ReadOnly
+	g.CanFastZero, g.CanCache, g.CanStatus = g.CanWriteZeroes, true, true
 	switch {
 	case !d.opened:
 		d.geometry = g

@@ -264,6 +264,8 @@ func (r *ram) run(op block.Op, buf []byte, off, n int64, fl block.Flags) syscall
 		copy(r.flushed, r.data)
 	case block.OpTrim, block.OpWriteZeroes:
 		clear(r.data[off : off+n])
+	case block.OpCache, block.OpStatus:
+		return syscall.EOPNOTSUPP // as an older server
 	}
 	if fl&block.FUA != 0 {
 		copy(r.flushed[off:off+n], r.data[off:])
@@ -341,6 +343,22 @@ func read(t testing.TB, d block.Device, n int, off uint64) []byte {
 		t.Fatalf("read %d bytes at %d: %v", n, off, e)
 	}
 	return p
+}
+
+// statusOf asks for the status of n bytes.
+func statusOf(t testing.TB, d block.Device, off uint64, n uint32) []block.Extent {
+	t.Helper()
+	io, err := d.Get(testContext(t), block.OpStatus, off, n, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer io.Release()
+	w := newWaiter()
+	io.Submit(w, false)
+	if errno := w.wait(t); errno != 0 {
+		t.Fatalf("status of %d bytes at %d: %v", n, off, errno)
+	}
+	return block.ParseExtents(io.Buffers()[0], n, SectorSize)
 }
 
 func eventually(t testing.TB, what string, cond func() bool) {

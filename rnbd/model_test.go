@@ -100,7 +100,7 @@ func modelWorker(t *testing.T, d *Disk, rnd *rand.Rand, base uint64, size int, s
 		off, length := first*SectorSize, n*SectorSize
 		window := model[off : off+length]
 		at := base + uint64(off)
-		switch rnd.IntN(8) {
+		switch rnd.IntN(9) {
 		case 0, 1, 2:
 			for i := 0; i < length; i += 8 {
 				le.PutUint64(window[i:], rnd.Uint64())
@@ -116,6 +116,16 @@ func modelWorker(t *testing.T, d *Disk, rnd *rand.Rand, base uint64, size int, s
 		case 4:
 			if e := do(t, d, block.OpFlush, nil, 0, 0, 0); e != 0 {
 				t.Errorf("flush: %v", e)
+			}
+		case 5:
+			for at := off; at < off+length; {
+				for _, e := range statusOf(t, d, base+uint64(at), uint32(off+length-at)) {
+					part := model[at : at+int(e.Length)]
+					if e.State&block.Zero != 0 && !bytes.Equal(part, make([]byte, len(part))) {
+						t.Errorf("%d bytes at %d are said to be zeroes", len(part), at)
+					}
+					at += len(part)
+				}
 			}
 		default:
 			got := make([]byte, length)

@@ -198,16 +198,9 @@ func (s *session) io(r *rtrs.Request, m *ioMsg) {
 
 // check checks an I/O before the storage sees it.
 func (d *device) check(r *rtrs.Request, m *ioMsg, op block.Op) syscall.Errno {
-	dir, data := rtrs.Write, 0
-	if op == block.OpRead {
-		dir = rtrs.Read
-	}
-	if op.HasData() {
-		data = int(m.Size)
-	}
 	sectors := uint64(m.Size) / SectorSize
 	switch {
-	case r.Dir != dir || len(r.Data) != data || m.Size%SectorSize != 0:
+	case r.Dir != direction(op) || len(r.Data) != int(op.BufferLen(m.Size)) || m.Size%SectorSize != 0:
 		return syscall.EINVAL
 	case d.readOnly && op.Writes():
 		return syscall.EROFS // EPERM is errFenced

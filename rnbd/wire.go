@@ -293,26 +293,34 @@ const (
 	opDiscard     = 3
 	opSecureErase = 4
 	opWriteZeroes = 5
+	opCache       = 16
+	opStatus      = 17
 	opMask        = 0xff
 
 	fSync     = 1 << 8
 	fFUA      = 1 << 9
 	fPreflush = 1 << 10
 	fNoUnmap  = 1 << 11
+	fFastZero = 1 << 16
 )
 
 // wireOps are the operations in ioMsg.RW.
 var wireOps = [block.NumOps]uint32{block.OpRead: opRead, block.OpWrite: opWrite, block.OpFlush: opFlush,
-	block.OpTrim: opDiscard, block.OpWriteZeroes: opWriteZeroes}
+	block.OpTrim: opDiscard, block.OpWriteZeroes: opWriteZeroes, block.OpCache: opCache, block.OpStatus: opStatus}
+
+// wireFlags are the flags in ioMsg.RW.
+var wireFlags = [...]struct {
+	flag block.Flags
+	bit  uint32
+}{{block.FUA, fFUA}, {block.NoUnmap, fNoUnmap}, {block.FastZero, fFastZero}}
 
 // rwOf returns ioMsg.RW of an operation.
 func rwOf(op block.Op, fl block.Flags) uint32 {
 	rw := wireOps[op]
-	if fl&block.FUA != 0 {
-		rw |= fFUA
-	}
-	if fl&block.NoUnmap != 0 {
-		rw |= fNoUnmap
+	for _, f := range wireFlags {
+		if fl&f.flag != 0 {
+			rw |= f.bit
+		}
 	}
 	return rw
 }
@@ -320,14 +328,15 @@ func rwOf(op block.Op, fl block.Flags) uint32 {
 // operation decodes ioMsg.RW. ok is false if it is unknown.
 func operation(rw uint32) (op block.Op, fl block.Flags, ok bool) {
 	i := slices.Index(wireOps[:], rw&opMask)
-	if i < 0 || rw&^uint32(opMask|fSync|fFUA|fNoUnmap) != 0 {
+	rest := rw &^ uint32(opMask|fSync)
+	for _, f := range wireFlags {
+		if rw&f.bit != 0 {
+			fl |= f.flag
+			rest &^= f.bit
+		}
+	}
+	if i < 0 || rest != 0 {
 		return 0, 0, false
-	}
-	if rw&fFUA != 0 {
-		fl |= block.FUA
-	}
-	if rw&fNoUnmap != 0 {
-		fl |= block.NoUnmap
 	}
 	return block.Op(i), fl, true
 }
@@ -339,10 +348,18 @@ func refusal(rw uint32) string {
 		return "secure erase: nobody can say here what copies of the data the storage has; discard, or write zeroes"
 	case rw&fPreflush != 0:
 		return "a flush before a write in the same request: flush first"
-	case rw&opMask > opWriteZeroes:
+	case !slices.Contains(wireOps[:], rw&opMask):
 		return fmt.Sprintf("operation %d, which is unknown", rw&opMask)
 	}
-	return fmt.Sprintf("flags %#x, which are unknown", rw&^uint32(opMask|fSync|fFUA|fNoUnmap))
+	return fmt.Sprintf("flags %#x, which are unknown", rw&^uint32(opMask|fSync|fFUA|fNoUnmap|fFastZero))
+}
+
+// direction returns how an operation's data goes.
+func direction(op block.Op) rtrs.Dir {
+	if op.Answers() {
+		return rtrs.Read
+	}
+	return rtrs.Write
 }
 
 // ioMsg is one I/O.

@@ -215,10 +215,10 @@ func FuzzIOMsg(f *testing.F) {
 	})
 }
 
-// TestOperations are the numbers of Linux' RNBD.
+// TestOperations are the numbers of Linux' RNBD, and ours.
 func TestOperations(t *testing.T) {
-	for op, want := range map[block.Op]uint32{block.OpRead: 0, block.OpWrite: 1, block.OpFlush: 2, block.OpTrim: 3, block.OpWriteZeroes: 5} {
-		for fl, bits := range map[block.Flags]uint32{0: 0, block.FUA: 1 << 9, block.NoUnmap: 1 << 11, block.FUA | block.NoUnmap: 1<<9 | 1<<11} {
+	for op, want := range map[block.Op]uint32{block.OpRead: 0, block.OpWrite: 1, block.OpFlush: 2, block.OpTrim: 3, block.OpWriteZeroes: 5, block.OpCache: 16, block.OpStatus: 17} {
+		for fl, bits := range map[block.Flags]uint32{0: 0, block.FUA: 1 << 9, block.NoUnmap: 1 << 11, block.FUA | block.NoUnmap: 1<<9 | 1<<11, block.FastZero: 1 << 16} {
 			rw := rwOf(op, fl)
 			if rw != want|bits {
 				t.Errorf("%v with flags %d is %#x, want %#x", op, fl, rw, want|bits)
@@ -228,7 +228,7 @@ func TestOperations(t *testing.T) {
 			}
 		}
 	}
-	for _, rw := range []uint32{4, 6, 0xff, opWrite | 1<<10, opRead | 1<<31} {
+	for _, rw := range []uint32{4, 6, 18, 0xff, opWrite | 1<<17, opWrite | 1<<10, opRead | 1<<31} {
 		if op, _, ok := operation(rw); ok {
 			t.Errorf("%#x is %v", rw, op)
 		}
