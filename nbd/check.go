@@ -27,11 +27,11 @@ func (g *geometry) advertisedMax() uint32 {
 	return max(g.MaxIO, minAdvertisedMax, g.PreferredBlock)
 }
 
-func (g *geometry) transmissionFlags(structured bool) uint16 {
-	f := uint16(flagHasFlags)
+func (g *geometry) transmissionFlags(f features) uint16 {
+	flags := uint16(flagHasFlags)
 	set := func(on bool, flag uint16) {
 		if on {
-			f |= flag
+			flags |= flag
 		}
 	}
 	set(g.ReadOnly, flagReadOnly)
@@ -39,16 +39,17 @@ func (g *geometry) transmissionFlags(structured bool) uint16 {
 	set(g.CanFUA, flagSendFUA)
 	set(g.Rotational, flagRotational)
 	set(g.MultiConn, flagCanMultiConn)
-	set(structured, flagSendDF)
+	set(g.CanCache, flagSendCache)
+	set(f.structured, flagSendDF)
 	set(!g.ReadOnly && g.CanTrim, flagSendTrim)
 	set(!g.ReadOnly && g.CanWriteZeroes, flagSendWriteZeroes)
 	set(!g.ReadOnly && g.CanWriteZeroes && g.CanFastZero, flagSendFastZero)
-	return f
+	return flags
 }
 
 // check translates a request for the device, or returns the error with which it is
 // refused ("Command flags", "Request types", "Error values"). size is the device's now.
-func (g *geometry) check(r *request, size uint64, structured bool) (op block.Op, fl block.Flags, errno syscall.Errno) {
+func (g *geometry) check(r *request, size uint64, f features) (op block.Op, fl block.Flags, errno syscall.Errno) {
 	allowed := uint16(0)
 	if g.CanFUA {
 		allowed = cmdFlagFUA // valid for all commands, if negotiated
@@ -57,7 +58,7 @@ func (g *geometry) check(r *request, size uint64, structured bool) (op block.Op,
 	switch r.typ {
 	case cmdRead:
 		op = block.OpRead
-		if structured {
+		if f.structured {
 			allowed |= cmdFlagDF
 		}
 	case cmdWrite:
@@ -75,19 +76,28 @@ func (g *geometry) check(r *request, size uint64, structured bool) (op block.Op,
 		if g.CanFastZero {
 			allowed |= cmdFlagFastZero
 		}
+	case cmdCache:
+		op = block.OpCache
+	case cmdBlockStatus:
+		op = block.OpStatus
+		allowed |= cmdFlagReqOne
 	default:
 		return 0, 0, syscall.EINVAL
 	}
 	switch {
+	case r.payload != (op == block.OpWrite):
+		return 0, 0, syscall.EINVAL
 	case writes && g.ReadOnly:
 		return 0, 0, syscall.EPERM
+	case op == block.OpCache && !g.CanCache, op == block.OpStatus && (!f.allocation || r.length == 0):
+		return 0, 0, syscall.EINVAL
 	case op == block.OpTrim && !g.CanTrim, op == block.OpWriteZeroes && !g.CanWriteZeroes, r.flags&^allowed != 0:
 		return 0, 0, syscall.EINVAL
 	case op.HasData() && r.length > maxPayload:
 		return 0, 0, syscall.EINVAL
-	case r.offset > size || uint64(r.length) > size-r.offset:
+	case r.offset > size || r.length > size-r.offset:
 		return 0, 0, outside
-	case (r.offset|uint64(r.length))&uint64(g.MinBlock-1) != 0:
+	case (r.offset|r.length)&uint64(g.MinBlock-1) != 0:
 		return 0, 0, syscall.EINVAL
 	}
 	if writes && r.flags&cmdFlagFUA != 0 {

@@ -36,17 +36,18 @@ type conn struct {
 	done   <-chan struct{} // closed when the server's context ends
 
 	// The receiving goroutine's.
-	structured bool
-	noZeroes   bool
-	rd         *sockio.Reader
-	buf        []byte // buf[r:w] is received but not parsed yet
-	r, w       int
-	vec        [][]byte
-	held       bool   // the device may hold I/Os back until Kick
-	stage      []byte // the part of a write that a slow client has sent
-	free       *slot
-	freeCount  int
-	allocated  int
+	features
+	allocationOf *export // the client has selected base:allocation of it
+	noZeroes     bool
+	rd           *sockio.Reader
+	buf          []byte // buf[r:w] is received but not parsed yet
+	r, w         int
+	vec          [][]byte
+	held         bool   // the device may hold I/Os back until Kick
+	stage        []byte // the part of a write that a slow client has sent
+	free         *slot
+	freeCount    int
+	allocated    int
 
 	// Owned by whoever set flushing.
 	sock    *sockio.Writer
@@ -88,12 +89,13 @@ type slot struct {
 	large []byte // a large read's data
 	keep  []byte // that of a read whose client does not read it
 
-	parent *slot         // of a piece: the large write
-	left   atomic.Int32  // of a large write: pieces at the device, and one until all are
+	parent *slot         // of a piece: the large request
+	left   atomic.Int32  // of a large request: pieces at the device, and one until all are
 	failed atomic.Uint32 // and the first error
 
-	hdr   []byte // the reply's header, in store
-	store [chunkHeaderLen + 6 + 64]byte
+	hole  bool   // the reply says that all that was read is zeroes
+	hdr   []byte // the reply's header, in store if it fits
+	store [extendedReplyHdrLen + 6 + 64]byte
 }
 
 type slotList struct{ head, tail *slot }

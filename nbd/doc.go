@@ -3,12 +3,14 @@
 // usually on a Unix socket (ListenUnix).
 //
 // A disk is anything that implements block.Device. The server speaks the fixed
-// newstyle handshake and simple and structured replies; it has requests of a
-// client under way side by side and answers them in the order in which they
-// complete. An error of the device is the result of one request and never ends
-// a connection. There is no TLS: on anything but a Unix socket or loopback the
-// caller has to protect the connection.
+// newstyle handshake, simple and structured replies, extended headers, and the
+// metadata context base:allocation; it has requests of a client under way side
+// by side and answers them in the order in which they complete. A read of
+// zeroes is answered by a hole where the client understands that. An error of
+// the device is the result of one request and never ends a connection. There is
+// no TLS: on anything but a Unix socket or loopback the caller has to protect
+// the connection.
 //
-// The protocol is described in doc/proto.md of the NetworkBlockDevice project;
-// comments cite its sections by name.
+// The protocol is described in doc/proto.md of the NetworkBlockDevice project, extended
+// headers in that of its branch extension-ext-header; comments cite sections by name.
 package nbd

@@ -98,6 +98,11 @@ func FuzzNegotiation(f *testing.F) {
 	f.Add(join(hello, optionBytes(structuredReply, nil), optionBytes(info, nbdtest.InfoData("disk", 3)), optionBytes(goOption, nbdtest.InfoData("", 3))))
 	f.Add(join(hello, optionBytes(exportName, []byte("disk")), nbdtest.AppendRequest(nil, 0, cmdRead, 1, 0, 512, nil)))
 	f.Add(join(hello, optionBytes(info, make([]byte, 5000)), optionBytes(4711, []byte("x"))))
+	f.Add(join(hello, optionBytes(startTLS, nil), optionBytes(structuredReply, nil), optionBytes(listMeta, nbdtest.MetaData("disk")),
+		optionBytes(setMeta, nbdtest.MetaData("disk", "base:allocation", "qemu:x")), optionBytes(goOption, nbdtest.InfoData("disk")),
+		nbdtest.AppendRequest(nil, reqOne, cmdStatus, 1, 0, 1024, nil)))
+	f.Add(join(hello, optionBytes(extendedHeaders, nil), optionBytes(structuredReply, nil), optionBytes(setMeta, nbdtest.MetaData("", "base:allocation")),
+		optionBytes(goOption, nbdtest.InfoData("")), nbdtest.AppendExtended(nil, 0, cmdStatus, 1, 0, 20_000, nil)))
 	f.Add([]byte{0xff, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, said []byte) {
 		if out := play(t, said); out < 18 {
@@ -114,14 +119,26 @@ func FuzzTransmission(f *testing.F) {
 		return b
 	}
 	w := nbdtest.AppendRequest(nil, fua, cmdWrite, 1, 512, 5000, make([]byte, 5000))
-	f.Add(reqs(w, nbdtest.AppendRequest(nil, 0, cmdRead, 2, 0, 19_999, nil), nbdtest.AppendRequest(nil, 0, cmdDisc, 3, 0, 0, nil)), true)
-	f.Add(reqs(nbdtest.AppendRequest(nil, 0, cmdWrite, 1, 0, 7000, make([]byte, 7000)), w, w[:100]), false)
-	f.Add(reqs(nbdtest.AppendRequest(nil, 0, cmdFlush, 1, 0, 0, nil), nbdtest.AppendRequest(nil, noHole, cmdWriteZeroes, 1, 0, 20_000, nil), nbdtest.AppendRequest(nil, 0, 99, 1, 0, 1, nil)), true)
-	f.Add(reqs(nbdtest.AppendRequest(nil, 0, cmdWrite, 1, 1<<63, 1<<32-1, w)), true)
-	f.Fuzz(func(t *testing.T, said []byte, structured bool) {
+	// What the client has negotiated.
+	const simple, structured, status, extended = 0, 1, 2, 3
+	f.Add(reqs(w, nbdtest.AppendRequest(nil, 0, cmdRead, 2, 0, 19_999, nil), nbdtest.AppendRequest(nil, 0, cmdDisc, 3, 0, 0, nil)), uint8(structured))
+	f.Add(reqs(nbdtest.AppendRequest(nil, 0, cmdWrite, 1, 0, 7000, make([]byte, 7000)), w, w[:100]), uint8(simple))
+	f.Add(reqs(nbdtest.AppendRequest(nil, 0, cmdFlush, 1, 0, 0, nil), nbdtest.AppendRequest(nil, noHole, cmdWriteZeroes, 1, 0, 20_000, nil), nbdtest.AppendRequest(nil, 0, 99, 1, 0, 1, nil)), uint8(structured))
+	f.Add(reqs(nbdtest.AppendRequest(nil, 0, cmdWrite, 1, 1<<63, 1<<32-1, w)), uint8(structured))
+	f.Add(reqs(w, nbdtest.AppendRequest(nil, 0, cmdStatus, 1, 0, 20_000, nil), nbdtest.AppendRequest(nil, reqOne, cmdStatus, 2, 512, 7000, nil), nbdtest.AppendRequest(nil, 0, cmdCache, 1, 0, 512, nil)), uint8(status))
+	f.Add(reqs(nbdtest.AppendExtended(nil, payloadLen, cmdWrite, 1, 512, 5000, make([]byte, 5000)), nbdtest.AppendExtended(nil, 0, cmdRead, 2, 0, 19_999, nil),
+		nbdtest.AppendExtended(nil, 0, cmdStatus, 3, 0, 20_000, nil), nbdtest.AppendExtended(nil, payloadLen, cmdTrim, 4, 0, 8, make([]byte, 8)),
+		nbdtest.AppendExtended(nil, fua, cmdWriteZeroes, 5, 1<<63, 1<<63, nil), nbdtest.AppendExtended(nil, payloadLen, cmdStatus, 6, 0, 1<<40, nil)), uint8(extended))
+	f.Fuzz(func(t *testing.T, said []byte, negotiated uint8) {
 		b := []byte{0, 0, 0, 3}
-		if structured {
+		switch negotiated % 4 {
+		case structured, status:
 			b = append(b, optionBytes(structuredReply, nil)...)
+		case extended:
+			b = append(b, optionBytes(extendedHeaders, nil)...)
+		}
+		if negotiated%4 >= status {
+			b = append(b, optionBytes(setMeta, nbdtest.MetaData("disk", "base:allocation"))...)
 		}
 		b = append(b, optionBytes(goOption, nbdtest.InfoData("disk"))...)
 		play(t, append(b, said...))

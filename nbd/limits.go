@@ -18,6 +18,15 @@ const (
 	// matter, and what a client that does not send the rest makes the server keep.
 	maxWritePiece = 1 << 20
 
+	// maxRange is the longest range in bytes without data that the device gets at a
+	// time, a multiple of any block size. What is longer, with extended headers, is
+	// taken apart; a hint or a question about more is one about this much.
+	maxRange = 1<<32 - 1<<16
+
+	// minHole is the length in bytes from which a read of zeroes is answered by a hole:
+	// to find out costs more than it saves for what is shorter.
+	minHole = 4096
+
 	// smallWrite is the longest write, in bytes, whose payload is received before an
 	// I/O is obtained from the device. Copying it costs little.
 	smallWrite = 16 << 10
@@ -37,9 +46,9 @@ const (
 	maxLargeReads = 4
 
 	// maxOptionData is the most data in bytes of an option that is parsed: an
-	// export name of maxName and a hundred information requests. More is skipped
-	// and refused as too big.
-	maxOptionData = 4 + maxName + 2 + 2*100
+	// export name of maxName, and a hundred information requests or queries for
+	// metadata contexts of ordinary names. More is skipped and refused as too big.
+	maxOptionData = 4 + maxName + 4 + 100*(4+64)
 
 	// maxName is the protocol's limit of a string in bytes.
 	maxName = 4096

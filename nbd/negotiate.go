@@ -3,6 +3,7 @@ package nbd
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -76,12 +77,21 @@ func (c *conn) option() error {
 		return c.list(data)
 	case optInfo, optGo:
 		return c.info(h.option, data)
-	case optStructuredReply:
-		if len(data) != 0 {
+	case optStructuredReply, optExtendedHeaders:
+		switch {
+		case len(data) != 0:
 			return c.answer(h.option, repErrInvalid, "this option has no data")
+		case h.option == optExtendedHeaders:
+			c.extended = true
+		case c.extended:
+			return c.answer(h.option, repErrExtHeaders, "extended headers are negotiated already")
 		}
 		c.structured = true
 		return c.answer(h.option, repAck, "")
+	case optListMetaContext, optSetMetaContext:
+		return c.metaContexts(h.option, data)
+	case optStartTLS:
+		return c.answer(h.option, repErrPolicy, "this server has no TLS, as its socket is for programs of this host; between hosts everything is protected by IPsec")
 	}
 	return c.answer(h.option, repErrUnsup, "unknown option")
 }
@@ -95,12 +105,15 @@ func (c *conn) answer(option, typ uint32, words string) error {
 // exportName handles NBD_OPT_EXPORT_NAME, which has no way to report an error.
 func (c *conn) exportName(name string) error {
 	e := c.srv.lookup(name)
-	if e == nil {
+	switch {
+	case c.extended: // "a client MUST NOT use"
+		return errors.New("an export was chosen by a simple option after extended headers were negotiated")
+	case e == nil:
 		return fmt.Errorf("there is no export %.80q", name)
 	}
 	g := geometry(e.device.Geometry()).normal()
 	b := binary.BigEndian.AppendUint64(nil, g.Size)
-	b = binary.BigEndian.AppendUint16(b, g.transmissionFlags(c.structured))
+	b = binary.BigEndian.AppendUint16(b, g.transmissionFlags(c.features))
 	if !c.noZeroes {
 		b = append(b, make([]byte, 124)...)
 	}
@@ -109,6 +122,35 @@ func (c *conn) exportName(name string) error {
 	}
 	c.choose(e, g)
 	return nil
+}
+
+// metaContexts handles NBD_OPT_LIST_META_CONTEXT and NBD_OPT_SET_META_CONTEXT.
+func (c *conn) metaContexts(option uint32, data []byte) error {
+	set := option == optSetMetaContext
+	if set {
+		c.allocationOf = nil // "replaces all previously-set metadata contexts (including when this command fails)"
+	}
+	r, err := parseMetaRequest(data)
+	if err == nil && set && !c.structured {
+		err = errors.New("negotiate structured replies first")
+	}
+	if err != nil {
+		return c.answer(option, repErrInvalid, err.Error())
+	}
+	e := c.srv.lookup(r.name)
+	if e == nil {
+		return c.answer(option, repErrUnknown, fmt.Sprintf("there is no export %.80q", r.name))
+	}
+	var b []byte
+	if e.device.Geometry().CanStatus && r.selects(!set) {
+		id := uint32(0)
+		if set {
+			c.allocationOf, id = e, allocationID
+		}
+		b = appendOptionReply(b, option, repMetaContext, binary.BigEndian.AppendUint32(nil, id), []byte(allocationContext))
+	}
+	_, err = c.nc.Write(appendOptionReply(b, option, repAck))
+	return err
 }
 
 func (c *conn) list(data []byte) error {
@@ -140,7 +182,7 @@ func (c *conn) info(option uint32, data []byte) error {
 		b = appendOptionReply(b, option, repInfo, binary.BigEndian.AppendUint16(nil, id), payload)
 	}
 	p := binary.BigEndian.AppendUint64(nil, g.Size)
-	add(infoExport, binary.BigEndian.AppendUint16(p, g.transmissionFlags(c.structured)))
+	add(infoExport, binary.BigEndian.AppendUint16(p, g.transmissionFlags(c.features)))
 	if r.wants(infoName) {
 		add(infoName, []byte(e.name))
 	}
@@ -161,8 +203,9 @@ func (c *conn) info(option uint32, data []byte) error {
 	return nil
 }
 
-// choose ends the negotiation with an export.
+// choose ends the negotiation with an export. Metadata contexts are those of one.
 func (c *conn) choose(e *export, g geometry) {
 	c.exp, c.geo = e, g
+	c.allocation = c.allocationOf == e
 	c.size.Store(g.Size)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -14,13 +15,16 @@ import (
 
 // The protocol's numbers, written down a second time.
 const (
-	cmdRead, cmdWrite, cmdDisc, cmdFlush, cmdTrim, cmdWriteZeroes = 0, 1, 2, 3, 4, 6
+	cmdRead, cmdWrite, cmdDisc, cmdFlush, cmdTrim, cmdCache, cmdWriteZeroes, cmdStatus = 0, 1, 2, 3, 4, 5, 6, 7
 
-	fua, noHole, dontFragment, fastZero = 1, 2, 4, 16
+	fua, noHole, dontFragment, reqOne, fastZero, payloadLen = 1, 2, 4, 8, 16, 32
 
-	ackReply, serverReply, infoReply                         = 1, 2, 3
-	errUnsup, errInvalid, errUnknown, errTooBig              = 1<<31 + 1, 1<<31 + 3, 1<<31 + 6, 1<<31 + 9
-	exportName, abort, list, info, goOption, structuredReply = 1, 2, 3, 6, 7, 8
+	ackReply, serverReply, infoReply, metaReply = 1, 2, 3, 4
+
+	errUnsup, errPolicy, errInvalid, errUnknown, errTooBig, errExtHeaders = 1<<31 + 1, 1<<31 + 2, 1<<31 + 3, 1<<31 + 6, 1<<31 + 9, 1<<31 + 10
+
+	exportName, abort, list, startTLS, info, goOption, structuredReply = 1, 2, 3, 5, 6, 7, 8
+	listMeta, setMeta, extendedHeaders                                 = 9, 10, 11
 )
 
 func isReset(err error) bool {
@@ -37,7 +41,7 @@ func hello(t *testing.T, s *server) *nbdtest.Client {
 }
 
 // option sends an option and returns its replies.
-func option(t *testing.T, c *nbdtest.Client, opt uint32, data []byte) []nbdtest.OptionReply {
+func option(t testing.TB, c *nbdtest.Client, opt uint32, data []byte) []nbdtest.OptionReply {
 	t.Helper()
 	rs, err := c.Option(opt, data)
 	if err != nil {
@@ -117,7 +121,7 @@ func TestInfoAndGo(t *testing.T) {
 			got[binary.BigEndian.Uint16(r.Data)] = string(r.Data[2:])
 		}
 		want := map[uint16]string{
-			0: "\x00\x00\x00\x00\x00\x00\x20\x00\x09\xed", 1: "disk", 2: "a disk for tests",
+			0: "\x00\x00\x00\x00\x00\x00\x20\x00\x0d\xed", 1: "disk", 2: "a disk for tests",
 			3: "\x00\x00\x02\x00\x00\x00\x20\x00\x00\x20\x00\x00",
 		}
 		if rs[len(rs)-1].Type != ackReply || len(got) != len(want) {
@@ -161,8 +165,13 @@ func TestOptionsThatFailLeaveTheNegotiationAlive(t *testing.T) {
 	}{
 		{"unknown option", 4711, nil, errUnsup},
 		{"unknown option with data", 4711, []byte("abc"), errUnsup},
-		{"TLS", 5, nil, errUnsup},
-		{"meta contexts", 10, make([]byte, 100), errUnsup},
+		{"TLS", startTLS, nil, errPolicy},
+		{"meta contexts before structured replies", setMeta, nbdtest.MetaData("disk", "base:allocation"), errInvalid},
+		{"meta contexts of an unknown export", listMeta, nbdtest.MetaData("nothing"), errUnknown},
+		{"malformed meta contexts", listMeta, make([]byte, 100), errInvalid},
+		{"more meta contexts than there is data", listMeta, []byte("\x00\x00\x00\x00\xff\xff\xff\xff"), errInvalid},
+		{"meta contexts without end", listMeta, nbdtest.MetaData("disk", make([]string, 10_000)...), errTooBig},
+		{"extended headers with data", extendedHeaders, []byte{1}, errInvalid},
 		{"list with data", list, []byte{1}, errInvalid},
 		{"structured replies with data", structuredReply, []byte{1}, errInvalid},
 		{"info without data", info, nil, errInvalid},
@@ -182,6 +191,99 @@ func TestOptionsThatFailLeaveTheNegotiationAlive(t *testing.T) {
 	if r, err := c.Do(0, cmdRead, 0, 512, nil); err != nil || r.Structured {
 		t.Errorf("%+v, %v", r, err)
 	}
+}
+
+// TestTLSIsRefusedInWords, which clients such as qemu-img show to people.
+func TestTLSIsRefusedInWords(t *testing.T) {
+	rs := option(t, hello(t, serve(t, nbdtest.NewMemory(512), nbd.Config{})), startTLS, nil)
+	if rs[0].Type != errPolicy || !strings.Contains(string(rs[0].Data), "no TLS") || !strings.Contains(string(rs[0].Data), "IPsec") {
+		t.Errorf("%#x %q", rs[0].Type, rs[0].Data)
+	}
+}
+
+// TestMetaContexts: what queries select, and what is listed.
+func TestMetaContexts(t *testing.T) {
+	m, blind := nbdtest.NewMemory(512), nbdtest.NewMemory(512)
+	blind.Geo.CanStatus = false
+	s := serve(t, m, nbd.Config{})
+	if err := s.Export("blind", blind, ""); err != nil {
+		t.Fatal(err)
+	}
+	c := hello(t, s)
+	option(t, c, structuredReply, nil)
+	const ours = "base:allocation"
+	for _, o := range []struct {
+		opt     uint32
+		export  string
+		queries []string
+		id      string // of the context in the reply; "": there is none
+	}{
+		{listMeta, "disk", nil, "\x00\x00\x00\x00"},
+		{listMeta, "disk", []string{"base:"}, "\x00\x00\x00\x00"},
+		{listMeta, "disk", []string{"qemu:", ours}, "\x00\x00\x00\x00"},
+		{listMeta, "disk", []string{"qemu:", "base:x", "base", "allocation", ""}, ""},
+		{listMeta, "blind", nil, ""},
+		{setMeta, "disk", nil, ""},
+		{setMeta, "disk", []string{"base:"}, ""},
+		{setMeta, "disk", []string{"qemu:allocation-depth", "base:allocation:", "BASE:allocation"}, ""},
+		{setMeta, "disk", []string{ours, ours}, "\x00\x00\x00\x01"},
+		{setMeta, "blind", []string{ours}, ""},
+	} {
+		rs := option(t, c, o.opt, nbdtest.MetaData(o.export, o.queries...))
+		if rs[len(rs)-1].Type != ackReply || (len(rs) == 2) != (o.id != "") || len(rs) > 2 {
+			t.Errorf("option %d of %s, queries %q: %+v", o.opt, o.export, o.queries, rs)
+		} else if o.id != "" && (rs[0].Type != metaReply || string(rs[0].Data) != o.id+ours) {
+			t.Errorf("option %d of %s, queries %q: %q", o.opt, o.export, o.queries, rs[0].Data)
+		}
+	}
+}
+
+// TestContextsAreThoseLastSelectedForTheExport: a client that selected none, or for another
+// export, or whose last choice failed, has no block status.
+func TestContextsAreThoseLastSelectedForTheExport(t *testing.T) {
+	s := serve(t, nbdtest.NewMemory(512), nbd.Config{})
+	if err := s.Export("another", nbdtest.NewMemory(512), ""); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		last  []byte
+		errno uint32
+	}{
+		"none":                      {nil, 0},
+		"of another export":         {nbdtest.MetaData("another", "base:allocation"), 22},
+		"none after all":            {nbdtest.MetaData("disk"), 22},
+		"of an export that is none": {nbdtest.MetaData("nothing", "base:allocation"), 22},
+		"malformed":                 {[]byte("x"), 22},
+	} {
+		cl := hello(t, s)
+		option(t, cl, structuredReply, nil)
+		cl.Structured = true
+		option(t, cl, setMeta, nbdtest.MetaData("disk", "base:allocation"))
+		if c.last != nil {
+			option(t, cl, setMeta, c.last)
+		}
+		if err := cl.Go("disk"); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := cl.Do(0, cmdStatus, 0, 512, nil); err != nil || r.Error != c.errno {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+}
+
+func TestExtendedHeadersAreForGood(t *testing.T) {
+	s := serve(t, nbdtest.NewMemory(512), nbd.Config{})
+	c := hello(t, s)
+	for range 2 {
+		if rs := option(t, c, extendedHeaders, nil); rs[0].Type != ackReply {
+			t.Errorf("%+v", rs)
+		}
+	}
+	if rs := option(t, c, structuredReply, nil); rs[0].Type != errExtHeaders {
+		t.Errorf("structured replies afterwards: %+v", rs)
+	}
+	c.SendOption(exportName, []byte("disk"))
+	wantEnd(t, c)
 }
 
 func TestAbort(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
@@ -142,18 +143,19 @@ func (c *conn) readStage(got int) error {
 	return err
 }
 
-// largeWrite handles a write longer than maxWritePiece, or than one I/O of the device:
-// each piece is given to the device when it has arrived, while the next is received.
-func (c *conn) largeWrite(s *slot) error {
+// inPieces handles a request that is longer than what the device gets at a time: each
+// piece of a write is given to it when it has arrived, while the next is received.
+func (c *conn) inPieces(s *slot, size uint32) error {
 	s.left.Store(1)
 	s.failed.Store(0)
 	var err error
-	for done, n := uint32(0), uint32(0); done < s.req.length && err == nil; done += n {
-		n = min(s.req.length-done, c.geo.MaxIO, maxWritePiece)
-		if s.failed.Load() != 0 {
+	for done, n := uint64(0), uint32(0); done < s.req.length && err == nil; done += uint64(n) {
+		n = uint32(min(s.req.length-done, uint64(size)))
+		switch {
+		case s.failed.Load() == 0:
+			err = c.piece(s, s.req.offset+done, n)
+		case s.req.payload:
 			err = c.skip(int(n))
-		} else {
-			err = c.writePiece(s, s.req.offset+uint64(done), n)
 		}
 	}
 	if err != nil {
@@ -163,13 +165,17 @@ func (c *conn) largeWrite(s *slot) error {
 	return err
 }
 
-func (c *conn) writePiece(parent *slot, off uint64, n uint32) error {
+func (c *conn) piece(parent *slot, off uint64, n uint32) error {
 	s, err := c.take()
 	if err != nil {
 		return err
 	}
-	s.op, s.fl, s.req = parent.op, parent.fl, request{offset: off, length: n}
-	errno, err := c.getWrite(s, off, n)
+	s.op, s.fl, s.req = parent.op, parent.fl, request{offset: off, length: uint64(n)}
+	get := c.get
+	if s.op == block.OpWrite {
+		get = c.getWrite
+	}
+	errno, err := get(s, off, n)
 	if errno != 0 || err != nil {
 		parent.failed.CompareAndSwap(0, uint32(errno))
 		c.giveBack(s)
@@ -185,7 +191,7 @@ func (c *conn) writePiece(parent *slot, off uint64, n uint32) error {
 	return nil
 }
 
-// pieceDone records that a piece of a large write has ended, or that all are submitted.
+// pieceDone records that a piece of a large request has ended, or that all are submitted.
 func (s *slot) pieceDone() {
 	if s.left.Add(-1) == 0 {
 		s.complete(syscall.Errno(s.failed.Load()))

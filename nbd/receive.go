@@ -12,12 +12,12 @@ import (
 // the stream can't be parsed any further.
 func (c *conn) receive() error {
 	for {
-		for c.w-c.r >= requestLen {
-			req, err := parseRequest(c.buf[c.r:])
+		for c.w-c.r >= c.requestLen() {
+			req, err := c.parseRequest(c.buf[c.r:c.w])
 			if err != nil {
 				return fmt.Errorf("request: %w", err)
 			}
-			c.r += requestLen
+			c.r += c.requestLen()
 			if err := c.request(&req); err != nil {
 				return err
 			}
@@ -28,7 +28,7 @@ func (c *conn) receive() error {
 		if c.dirty.Load() {
 			c.flush()
 		}
-		if err := c.fill(requestLen); err != nil {
+		if err := c.fill(c.requestLen()); err != nil {
 			return err
 		}
 	}
@@ -37,8 +37,11 @@ func (c *conn) receive() error {
 // request handles one request, whose payload, if any, is the next to be read.
 // An error ends the connection.
 func (c *conn) request(req *request) error {
-	if req.typ == cmdDisc {
+	switch {
+	case req.typ == cmdDisc:
 		return errDisconnect
+	case c.extended && req.payload && req.length > maxPayload:
+		return fmt.Errorf("a payload of %d bytes", req.length)
 	}
 	s, err := c.take()
 	if err != nil {
@@ -50,26 +53,26 @@ func (c *conn) request(req *request) error {
 	}
 	s.req = *req
 	var errno syscall.Errno
-	s.op, s.fl, errno = c.geo.check(req, c.size.Load(), c.structured)
-	if errno == 0 && s.op.HasData() {
-		switch {
-		case req.length == 0:
-			s.complete(0)
-			return nil
-		case s.op == block.OpWrite && req.length > min(c.geo.MaxIO, maxWritePiece):
-			return c.largeWrite(s)
-		case req.length > c.geo.MaxIO:
-			return c.largeRead(s)
-		}
-	}
+	s.op, s.fl, errno = c.geo.check(req, c.size.Load(), c.features)
+	n := uint32(min(req.length, maxRange))
 	switch {
-	case errno == 0 && s.op == block.OpWrite:
-		errno, err = c.getWrite(s, req.offset, req.length)
-	case errno == 0:
-		errno, err = c.get(s, req.offset, req.length)
-	case req.typ == cmdWrite:
-		// To stay in step the payload of a refused write is read all the same.
+	case errno != 0 && req.payload:
+		// To stay in step the payload of a refused request is read all the same.
 		err = c.skip(int(req.length))
+	case errno != 0:
+	case s.op.HasData() && n == 0:
+		s.complete(0)
+		return nil
+	case s.op == block.OpWrite && n > min(c.geo.MaxIO, maxWritePiece):
+		return c.inPieces(s, min(c.geo.MaxIO, maxWritePiece))
+	case s.op.Writes() && req.length > maxRange:
+		return c.inPieces(s, maxRange)
+	case s.op == block.OpRead && n > c.geo.MaxIO:
+		return c.largeRead(s)
+	case s.op == block.OpWrite:
+		errno, err = c.getWrite(s, req.offset, n)
+	default:
+		errno, err = c.get(s, req.offset, n)
 	}
 	if err != nil {
 		c.giveBack(s)
@@ -89,7 +92,7 @@ func (c *conn) submit(s *slot) error {
 		c.giveBack(s)
 		return errGone
 	}
-	more := c.w-c.r >= requestLen // the next request is here already
+	more := c.w-c.r >= c.requestLen() // the next request is here already
 	c.held = c.held || more
 	s.io.Submit(s, more)
 	return nil
@@ -149,9 +152,9 @@ func (c *conn) largeRead(s *slot) error {
 		return c.cause()
 	}
 	s.large = make([]byte, s.req.length)
-	for done := uint32(0); done < s.req.length; {
-		n := min(s.req.length-done, c.geo.MaxIO)
-		errno, err := c.readPiece(s, s.req.offset+uint64(done), s.large[done:done+n])
+	for done := uint64(0); done < s.req.length; {
+		n := min(s.req.length-done, uint64(c.geo.MaxIO))
+		errno, err := c.readPiece(s, s.req.offset+done, s.large[done:done+n])
 		if err != nil {
 			c.dropLarge(s)
 			c.giveBack(s)
@@ -175,7 +178,7 @@ func (c *conn) readPiece(parent *slot, off uint64, into []byte) (syscall.Errno, 
 		return 0, err
 	}
 	s.op, s.fl, s.waited, s.done, s.abandoned = parent.op, parent.fl, true, false, false
-	s.req = request{offset: off, length: uint32(len(into))}
+	s.req = request{offset: off, length: uint64(len(into))}
 	errno, err := c.get(s, off, uint32(len(into)))
 	if err != nil || errno != 0 {
 		c.giveBack(s)

@@ -1,6 +1,7 @@
 package nbd
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"syscall"
@@ -45,15 +46,20 @@ func (s *slot) complete(errno syscall.Errno) {
 	}
 	s.errno, s.next = code, nil
 	h, r := s.store[:0], &s.req
+	s.hole = code == 0 && r.typ == cmdRead && c.structured && r.length >= minHole && s.isZero()
 	switch {
-	case !c.structured, code == 0 && r.typ != cmdRead:
+	case c.structured && code != 0:
+		h = c.appendErrorChunk(h, code, r, words)
+	case code == 0 && r.typ == cmdBlockStatus:
+		h = c.appendStatusChunk(h, r, s.extents())
+	case !c.structured, r.typ != cmdRead && !c.extended:
 		h = appendSimpleReply(h, code, r.cookie)
-	case code != 0:
-		h = appendErrorChunk(h, code, r.cookie, words)
-	case r.length == 0:
-		h = appendChunkHeader(h, replyTypeNone, r.cookie, 0)
+	case r.typ != cmdRead, r.length == 0:
+		h = c.appendChunkHeader(h, replyTypeNone, r, 0)
+	case s.hole:
+		h = c.appendHoleChunk(h, r)
 	default:
-		h = appendDataChunk(h, r.cookie, r.offset, r.length)
+		h = c.appendDataChunk(h, r)
 	}
 	s.hdr = h
 	s.count()
@@ -78,7 +84,43 @@ func (s *slot) complete(errno syscall.Errno) {
 }
 
 // hasData reports whether the reply carries the request's length of data.
-func (s *slot) hasData() bool { return s.req.typ == cmdRead && s.errno == 0 }
+func (s *slot) hasData() bool { return s.req.typ == cmdRead && s.errno == 0 && !s.hole }
+
+var zeroes [minHole]byte
+
+// isZero reports whether a read has read nothing but zeroes. Data are seldom mistaken for
+// zeroes longer than for their first few bytes.
+func (s *slot) isZero() bool {
+	if s.large != nil {
+		return isZero(s.large)
+	}
+	for _, b := range s.io.Buffers() {
+		if !isZero(b) {
+			return false
+		}
+	}
+	return true
+}
+
+func isZero(b []byte) bool {
+	for len(b) > 0 {
+		n := min(len(b), len(zeroes))
+		if !bytes.Equal(b[:n], zeroes[:n]) {
+			return false
+		}
+		b = b[n:]
+	}
+	return true
+}
+
+// extents returns what the device has answered about a range.
+func (s *slot) extents() []block.Extent {
+	all := block.ParseExtents(s.io.Buffers()[0], uint32(min(s.req.length, maxRange)), s.c.geo.MinBlock)
+	if s.req.flags&cmdFlagReqOne != 0 {
+		all = all[:1]
+	}
+	return all
+}
 
 func (s *slot) count() {
 	st := &s.c.exp.stats
@@ -87,9 +129,9 @@ func (s *slot) count() {
 		st.errors.Add(1)
 		return
 	case s.op == block.OpRead:
-		st.readBytes.Add(uint64(s.req.length))
+		st.readBytes.Add(s.req.length)
 	case s.op == block.OpWrite:
-		st.writtenBytes.Add(uint64(s.req.length))
+		st.writtenBytes.Add(s.req.length)
 	}
 	st.ops[s.op].Add(1)
 }

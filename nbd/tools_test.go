@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -87,6 +89,85 @@ func fileServer(t testing.TB, size int) (uri, path string, content []byte) {
 	return "nbd+unix:///disk?socket=" + url.QueryEscape(s.path), path, content
 }
 
+// sparseServer serves a file of n bytes with data, random, only in the middle.
+func sparseServer(t testing.TB, n, from, to int) (s *server, uri string, content []byte) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "disk")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	content = make([]byte, n)
+	copy(content[from:to], randomBytes(to-from))
+	_, err = f.WriteAt(content[from:to], int64(from))
+	if err := errors.Join(err, f.Truncate(int64(n))); err != nil {
+		t.Fatal(err)
+	}
+	st, err := backing.Open(path, backing.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := nbdtest.NewDisk(st)
+	t.Cleanup(func() { d.Close(); st.Close() })
+	s = serve(t, d, nbd.Config{})
+	return s, "nbd+unix:///disk?socket=" + url.QueryEscape(s.path), content
+}
+
+// wantRead fails unless clients have read about n bytes.
+func (s *server) wantRead(n uint64) {
+	s.t.Helper()
+	if st, _ := s.Stats("disk"); st.ReadBytes < n || st.ReadBytes > n+1<<20 {
+		s.t.Errorf("%d bytes were read of a disk with %d bytes of data", st.ReadBytes, n)
+	}
+}
+
+// TestClientsSeeHoles: they list them, and do not read them when they copy.
+func TestClientsSeeHoles(t *testing.T) {
+	const size, from, to = 256 << 20, 64 << 20, 65 << 20
+	t.Run("nbdinfo --map", func(t *testing.T) {
+		run := tool(t, "nbdinfo")
+		_, uri, _ := sparseServer(t, size, from, to)
+		var extents []struct{ Offset, Length, Type int }
+		if err := json.Unmarshal([]byte(run("--map", "--json", uri)), &extents); err != nil {
+			t.Fatal(err)
+		}
+		if len(extents) != 3 || extents[0].Length != from || extents[0].Type != holeAndZero || extents[1].Length != to-from || extents[1].Type != 0 || extents[2].Type != holeAndZero {
+			t.Errorf("%+v", extents)
+		}
+	})
+	t.Run("nbdcopy", func(t *testing.T) {
+		run := tool(t, "nbdcopy")
+		s, uri, content := sparseServer(t, size, from, to)
+		out := filepath.Join(t.TempDir(), "copy")
+		run(uri, out)
+		sameFile(t, out, content)
+		s.wantRead(to - from)
+	})
+	t.Run("qemu-img map", func(t *testing.T) {
+		run := tool(t, "qemu-img")
+		_, uri, _ := sparseServer(t, size, from, to)
+		var extents []struct {
+			Start, Length int
+			Zero, Data    bool
+		}
+		if err := json.Unmarshal([]byte(run("map", "--output=json", "-f", "raw", uri)), &extents); err != nil {
+			t.Fatal(err)
+		}
+		if len(extents) != 3 || extents[1].Start != from || !extents[1].Data || extents[1].Length != to-from || !extents[0].Zero || extents[0].Data {
+			t.Errorf("%+v", extents)
+		}
+	})
+	t.Run("qemu-img convert", func(t *testing.T) {
+		run := tool(t, "qemu-img")
+		s, uri, content := sparseServer(t, size, from, to)
+		out := filepath.Join(t.TempDir(), "copy")
+		run("convert", "-f", "raw", "-O", "raw", uri, out)
+		sameFile(t, out, content)
+		s.wantRead(to - from)
+	})
+}
+
 func sameFile(t *testing.T, path string, want []byte) {
 	t.Helper()
 	got, err := os.ReadFile(path)
@@ -101,21 +182,26 @@ func TestNbdinfo(t *testing.T) {
 	var info struct {
 		Protocol   string
 		Structured bool
+		Extended   *bool // libnbd 1.18 and later
 		Exports    []struct {
 			Name  string `json:"export-name"`
 			Size  int64  `json:"export-size"`
 			FUA   bool   `json:"can_fua"`
 			Multi bool   `json:"can_multi_conn"`
 			Zero  bool   `json:"can_zero"`
+			Fast  bool   `json:"can_fast_zero"`
+			Cache bool   `json:"can_cache"`
+
+			Contexts []string
 		}
 	}
 	if err := json.Unmarshal([]byte(run("--json", uri)), &info); err != nil {
 		t.Fatal(err)
 	}
-	if len(info.Exports) != 1 || info.Protocol != "newstyle-fixed" || !info.Structured {
+	if len(info.Exports) != 1 || info.Protocol != "newstyle-fixed" || !info.Structured || info.Extended != nil && !*info.Extended {
 		t.Fatalf("%+v", info)
 	}
-	if e := info.Exports[0]; e.Name != "disk" || e.Size != 1<<20 || !e.FUA || !e.Multi || !e.Zero {
+	if e := info.Exports[0]; e.Name != "disk" || e.Size != 1<<20 || !e.FUA || !e.Multi || !e.Zero || !e.Fast || !e.Cache || !slices.Equal(e.Contexts, []string{"base:allocation"}) {
 		t.Errorf("%+v", e)
 	}
 	if out := run("--list", uri); !strings.Contains(out, `export="disk"`) {

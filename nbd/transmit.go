@@ -25,7 +25,7 @@ func (s *Server) Info(name string) (Info, error) {
 		return Info{}, fmt.Errorf("export %q: %w", name, ErrNoExport)
 	}
 	g := geometry(e.device.Geometry()).normal()
-	return Info{g.Size, g.MinBlock, g.transmissionFlags(false)}, nil
+	return Info{g.Size, g.MinBlock, g.transmissionFlags(features{})}, nil
 }
 
 // Transmit serves one client that does not negotiate, as Linux' driver, which is told

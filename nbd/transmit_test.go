@@ -27,7 +27,7 @@ func want(t *testing.T, c *nbdtest.Client, name string, flags, typ uint16, off u
 	if r.Error != errno || r.Structured && r.Flags != 1 {
 		t.Errorf("%s: %+v, want error %d", name, r, errno)
 	}
-	if c.Structured && (errno != 0 || typ == cmdRead) != r.Structured {
+	if c.Structured && (errno != 0 || typ == cmdRead || typ == cmdStatus || c.Extended) != r.Structured {
 		t.Errorf("%s: structured %v", name, r.Structured)
 	}
 	if r.Structured && errno != 0 && r.Message == "" {
@@ -103,7 +103,8 @@ func TestRefusedRequestsKeepTheStreamInStep(t *testing.T) {
 			errno      uint32
 		}{
 			{"unknown command", 0, 9, 0, 512, nil, 22},
-			{"block status", 0, 7, 0, 512, nil, 22},
+			{"block status not selected", 0, cmdStatus, 0, 512, nil, 22},
+			{"extended payload", payloadLen, cmdTrim, 0, 512, nil, 22},
 			{"unknown flag", 1 << 8, cmdRead, 0, 512, nil, 22},
 			{"read beyond the end", 0, cmdRead, 1 << 20, 512, nil, 22},
 			{"read at the end of all", 0, cmdRead, 1<<64 - 512, 1024, nil, 22},

@@ -3,7 +3,10 @@ package nbd
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"syscall"
+
+	"github.com/ironwarp/ironwarp/block"
 )
 
 // Magic numbers ("Newstyle negotiation", "Transmission").
@@ -14,6 +17,8 @@ const (
 	magicRequest         = 0x25609513
 	magicSimpleReply     = 0x67446698
 	magicStructuredReply = 0x668e33ef
+	magicExtendedRequest = 0x21e41c71
+	magicExtendedReply   = 0x6e8a278c
 )
 
 // Handshake and client flags.
@@ -33,6 +38,7 @@ const (
 	flagSendWriteZeroes = 1 << 6
 	flagSendDF          = 1 << 7
 	flagCanMultiConn    = 1 << 8
+	flagSendCache       = 1 << 10
 	flagSendFastZero    = 1 << 11
 )
 
@@ -41,20 +47,27 @@ const (
 	optExportName      = 1
 	optAbort           = 2
 	optList            = 3
+	optStartTLS        = 5
 	optInfo            = 6
 	optGo              = 7
 	optStructuredReply = 8
+	optListMetaContext = 9
+	optSetMetaContext  = 10
+	optExtendedHeaders = 11
 )
 
 // Option reply types.
 const (
-	repAck        = 1
-	repServer     = 2
-	repInfo       = 3
-	repErrUnsup   = 1<<31 + 1
-	repErrInvalid = 1<<31 + 3
-	repErrUnknown = 1<<31 + 6
-	repErrTooBig  = 1<<31 + 9
+	repAck           = 1
+	repServer        = 2
+	repInfo          = 3
+	repMetaContext   = 4
+	repErrUnsup      = 1<<31 + 1
+	repErrPolicy     = 1<<31 + 2
+	repErrInvalid    = 1<<31 + 3
+	repErrUnknown    = 1<<31 + 6
+	repErrTooBig     = 1<<31 + 9
+	repErrExtHeaders = 1<<31 + 10
 )
 
 // Information types.
@@ -72,31 +85,44 @@ const (
 	cmdDisc        = 2
 	cmdFlush       = 3
 	cmdTrim        = 4
+	cmdCache       = 5
 	cmdWriteZeroes = 6
+	cmdBlockStatus = 7
 )
 
 // Command flags.
 const (
-	cmdFlagFUA      = 1 << 0
-	cmdFlagNoHole   = 1 << 1
-	cmdFlagDF       = 1 << 2
-	cmdFlagFastZero = 1 << 4
+	cmdFlagFUA        = 1 << 0
+	cmdFlagNoHole     = 1 << 1
+	cmdFlagDF         = 1 << 2
+	cmdFlagReqOne     = 1 << 3
+	cmdFlagFastZero   = 1 << 4
+	cmdFlagPayloadLen = 1 << 5
 )
 
 // Structured reply flags and types.
 const (
-	replyFlagDone       = 1 << 0
-	replyTypeNone       = 0
-	replyTypeOffsetData = 1
-	replyTypeError      = 1<<15 + 1
+	replyFlagDone           = 1 << 0
+	replyTypeNone           = 0
+	replyTypeOffsetData     = 1
+	replyTypeOffsetHole     = 2
+	replyTypeBlockStatus    = 5
+	replyTypeBlockStatusExt = 6
+	replyTypeError          = 1<<15 + 1
+)
+
+// The one metadata context ("Metadata querying"): its id is of our choice.
+const (
+	allocationContext = "base:allocation"
+	allocationID      = 1
 )
 
 // Sizes in bytes.
 const (
-	optionHeaderLen = 16
-	requestLen      = 28
-	simpleReplyLen  = 16
-	chunkHeaderLen  = 20
+	optionHeaderLen     = 16
+	requestLen          = 28
+	extendedRequestLen  = 32
+	extendedReplyHdrLen = 32
 )
 
 var (
@@ -146,6 +172,46 @@ func parseInfoRequest(b []byte) (infoRequest, error) {
 	return r, nil
 }
 
+// metaRequest is the data of NBD_OPT_LIST_META_CONTEXT and NBD_OPT_SET_META_CONTEXT.
+type metaRequest struct {
+	name    string
+	queries []string
+}
+
+// selects reports whether a query names the context. If wild, the namespace alone does.
+func (r *metaRequest) selects(wild bool) bool {
+	return slices.Contains(r.queries, allocationContext) || wild && (len(r.queries) == 0 || slices.Contains(r.queries, "base:"))
+}
+
+func parseMetaRequest(b []byte) (r metaRequest, err error) {
+	field := func() string {
+		if len(b) < 4 {
+			err = errMalformed
+			return ""
+		}
+		n := uint64(binary.BigEndian.Uint32(b))
+		if n > maxName || n > uint64(len(b)-4) {
+			err = errMalformed
+			return ""
+		}
+		f := string(b[4 : 4+n])
+		b = b[4+n:]
+		return f
+	}
+	if r.name = field(); err != nil || len(b) < 4 {
+		return metaRequest{}, errMalformed
+	}
+	n := binary.BigEndian.Uint32(b)
+	// Each takes 4 bytes at least, so there are no more than the data has room for.
+	for b = b[4:]; n > 0 && err == nil; n-- {
+		r.queries = append(r.queries, field())
+	}
+	if err != nil || len(b) != 0 {
+		return metaRequest{}, errMalformed
+	}
+	return r, nil
+}
+
 // appendOptionReply appends a reply to an option; its data are the slices.
 func appendOptionReply(b []byte, option, typ uint32, data ...[]byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, magicOptionReply)
@@ -164,31 +230,49 @@ func appendOptionReply(b []byte, option, typ uint32, data ...[]byte) []byte {
 
 // request is the header of a client's request ("Request message").
 type request struct {
-	flags, typ     uint16
-	cookie, offset uint64
-	length         uint32
+	flags, typ             uint16
+	cookie, offset, length uint64
+	payload                bool // length bytes follow it
 }
 
-func parseRequest(b []byte) (request, error) {
-	if len(b) < requestLen || binary.BigEndian.Uint32(b) != magicRequest {
+// features are what a client has negotiated.
+type features struct {
+	structured bool // replies may be structured
+	extended   bool // all headers are extended
+	allocation bool // base:allocation is selected, for the export it has chosen
+}
+
+// requestLen is the length in bytes of a request's header.
+func (f *features) requestLen() int {
+	if f.extended {
+		return extendedRequestLen
+	}
+	return requestLen
+}
+
+func (f *features) parseRequest(b []byte) (request, error) {
+	magic := uint32(magicRequest)
+	if f.extended {
+		magic = magicExtendedRequest
+	}
+	if len(b) < f.requestLen() || binary.BigEndian.Uint32(b) != magic {
 		return request{}, errBadMagic
 	}
-	return request{
+	r := request{
 		flags:  binary.BigEndian.Uint16(b[4:]),
 		typ:    binary.BigEndian.Uint16(b[6:]),
 		cookie: binary.BigEndian.Uint64(b[8:]),
 		offset: binary.BigEndian.Uint64(b[16:]),
-		length: binary.BigEndian.Uint32(b[24:]),
-	}, nil
-}
-
-func (r request) append(b []byte) []byte {
-	b = binary.BigEndian.AppendUint32(b, magicRequest)
-	b = binary.BigEndian.AppendUint16(b, r.flags)
-	b = binary.BigEndian.AppendUint16(b, r.typ)
-	b = binary.BigEndian.AppendUint64(b, r.cookie)
-	b = binary.BigEndian.AppendUint64(b, r.offset)
-	return binary.BigEndian.AppendUint32(b, r.length)
+	}
+	if f.extended {
+		r.length = binary.BigEndian.Uint64(b[24:])
+		r.payload = r.flags&cmdFlagPayloadLen != 0
+		r.flags &^= cmdFlagPayloadLen
+	} else {
+		r.length = uint64(binary.BigEndian.Uint32(b[24:]))
+		r.payload = r.typ == cmdWrite
+	}
+	return r, nil
 }
 
 // appendSimpleReply appends a simple reply without its data.
@@ -198,26 +282,62 @@ func appendSimpleReply(b []byte, errno uint32, cookie uint64) []byte {
 	return binary.BigEndian.AppendUint64(b, cookie)
 }
 
-// appendChunkHeader appends the header of a structured reply's last chunk,
-// whose payload has n bytes.
-func appendChunkHeader(b []byte, typ uint16, cookie uint64, n uint32) []byte {
-	b = binary.BigEndian.AppendUint32(b, magicStructuredReply)
+// appendChunkHeader appends the header of a reply's only chunk, whose payload has n bytes.
+func (f *features) appendChunkHeader(b []byte, typ uint16, r *request, n uint32) []byte {
+	magic := uint32(magicStructuredReply)
+	if f.extended {
+		magic = magicExtendedReply
+	}
+	b = binary.BigEndian.AppendUint32(b, magic)
 	b = binary.BigEndian.AppendUint16(b, replyFlagDone)
 	b = binary.BigEndian.AppendUint16(b, typ)
-	b = binary.BigEndian.AppendUint64(b, cookie)
+	b = binary.BigEndian.AppendUint64(b, r.cookie)
+	if f.extended {
+		b = binary.BigEndian.AppendUint64(b, r.offset)
+		return binary.BigEndian.AppendUint64(b, uint64(n))
+	}
 	return binary.BigEndian.AppendUint32(b, n)
 }
 
-// appendDataChunk appends a chunk that says where its n bytes of data, which
-// follow, belong.
-func appendDataChunk(b []byte, cookie, offset uint64, n uint32) []byte {
-	b = appendChunkHeader(b, replyTypeOffsetData, cookie, n+8)
-	return binary.BigEndian.AppendUint64(b, offset)
+// appendDataChunk appends a chunk that says where the data of a read, which follow it,
+// belong.
+func (f *features) appendDataChunk(b []byte, r *request) []byte {
+	b = f.appendChunkHeader(b, replyTypeOffsetData, r, uint32(r.length)+8)
+	return binary.BigEndian.AppendUint64(b, r.offset)
+}
+
+// appendHoleChunk appends a chunk that says that all of a read are zeroes.
+func (f *features) appendHoleChunk(b []byte, r *request) []byte {
+	b = f.appendChunkHeader(b, replyTypeOffsetHole, r, 12)
+	b = binary.BigEndian.AppendUint64(b, r.offset)
+	return binary.BigEndian.AppendUint32(b, uint32(r.length))
+}
+
+// appendStatusChunk appends the extents of base:allocation.
+func (f *features) appendStatusChunk(b []byte, r *request, extents []block.Extent) []byte {
+	n := uint32(len(extents))
+	if !f.extended {
+		b = f.appendChunkHeader(b, replyTypeBlockStatus, r, 4+8*n)
+		b = binary.BigEndian.AppendUint32(b, allocationID)
+		for _, e := range extents {
+			b = binary.BigEndian.AppendUint32(b, e.Length)
+			b = binary.BigEndian.AppendUint32(b, uint32(e.State))
+		}
+		return b
+	}
+	b = f.appendChunkHeader(b, replyTypeBlockStatusExt, r, 8+16*n)
+	b = binary.BigEndian.AppendUint32(b, allocationID)
+	b = binary.BigEndian.AppendUint32(b, n)
+	for _, e := range extents {
+		b = binary.BigEndian.AppendUint64(b, uint64(e.Length))
+		b = binary.BigEndian.AppendUint64(b, uint64(e.State))
+	}
+	return b
 }
 
 // appendErrorChunk appends an error with its text for people.
-func appendErrorChunk(b []byte, errno uint32, cookie uint64, words string) []byte {
-	b = appendChunkHeader(b, replyTypeError, cookie, uint32(6+len(words)))
+func (f *features) appendErrorChunk(b []byte, errno uint32, r *request, words string) []byte {
+	b = f.appendChunkHeader(b, replyTypeError, r, uint32(6+len(words)))
 	b = binary.BigEndian.AppendUint32(b, errno)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(words)))
 	return append(b, words...)

@@ -132,7 +132,8 @@ func TestServerThatDoesNotKnowAnOperation(t *testing.T) {
 
 // TestServerChecksWhatAnOperationCarries: every combination that is not the operation's.
 func TestServerChecksWhatAnOperationCarries(t *testing.T) {
-	d := &device{exp: &export{sectors: 16}}
+	d := &device{exp: &export{}}
+	d.exp.sectors.Store(16)
 	for _, c := range []struct {
 		name   string
 		op     block.Op

@@ -47,15 +47,13 @@
 // Sectors have 512 bytes, limits are in sectors, block sizes in bytes.
 // Operations are 0 read, 1 write, 2 flush, 3 discard, 5 write zeroes, 16 cache (*), 17 block
 // status (*); flags bit 8 sync, 9 FUA, 11 no-unmap, 16 fast zero (*). Others are refused with
-// EOPNOTSUPP, and the server's log
-// says what was asked for: 4 secure erase, since a file system or a disk may keep copies
-// (so secure discard is 0), and bit 10 preflush, for which a client sends a flush. To a
-// client whose server is too old for what has a (*), there is no fast zero, a hint has no
-// effect, and all is data. The
-// priority is a hint that a page cache has no use for: 0 is sent, and any is accepted. RNBD's
-// queues for polling are the client's own affair, and do not show on the wire.
-// A read of n bytes is an rtrs read of n bytes, block status one of block.StatusLen, every
-// other operation an rtrs write.
+// EOPNOTSUPP, and the server's log says what was asked for: 4 secure erase, since a file
+// system or a disk may keep copies (so secure discard is 0), and bit 10 preflush, for which a
+// client sends a flush. Where a server is too old for what has a (*), there is no fast zero,
+// a hint has no effect, and all is data. The priority is a hint that a page cache has no use
+// for: 0 is sent, and any is accepted. RNBD's queues for polling are the client's own affair,
+// and do not show on the wire. A read of n bytes is an rtrs read of n bytes, block status one
+// of block.StatusLen, every other operation an rtrs write.
 //
 // A client chooses the ids of its devices itself, so that resent I/O still names its
 // device after that was reopened. It never reuses an id, so that late I/O of a closed

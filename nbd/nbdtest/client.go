@@ -13,6 +13,7 @@ import (
 type Client struct {
 	net.Conn
 	Structured bool // replies to reads are structured
+	Extended   bool // headers are extended
 	Size       uint64
 	Flags      uint16 // transmission flags
 }
@@ -34,9 +35,14 @@ type Reply struct {
 	Cookie     uint64
 	Error      uint32
 	Offset     uint64 // of data
-	Data       []byte // of a read
+	Data       []byte // of a read; zeroes where the reply is a hole
 	Message    string // of a structured error
+	Context    uint32 // of a block status
+	Extents    []Extent
 }
+
+// Extent is a descriptor of a block status.
+type Extent struct{ Length, State uint64 }
 
 // Hello receives the server's greeting and answers with flags (3: fixed newstyle, no
 // zeroes). It fails with the connection's error, and at what is no greeting.
@@ -67,6 +73,35 @@ func Connect(c net.Conn, export string, structured bool) (*Client, error) {
 		cl.Structured = true
 	}
 	return cl, cl.Go(export)
+}
+
+// ConnectExtended is Connect with extended headers, and with base:allocation selected. It
+// fails as Connect does.
+func ConnectExtended(c net.Conn, export string) (*Client, error) {
+	cl, err := Hello(c, 3)
+	if err != nil {
+		return nil, err
+	}
+	if r, err := cl.Option(11, nil); err != nil || r[0].Type != 1 {
+		return nil, fmt.Errorf("extended headers: %v, %w", r, err)
+	}
+	cl.Structured, cl.Extended = true, true
+	if r, err := cl.Option(10, MetaData(export, "base:allocation")); err != nil || len(r) != 2 {
+		return nil, fmt.Errorf("base:allocation: %v, %w", r, err)
+	}
+	return cl, cl.Go(export)
+}
+
+// MetaData is the data of the options LIST_META_CONTEXT (9) and SET_META_CONTEXT (10).
+func MetaData(export string, queries ...string) []byte {
+	str := func(b []byte, s string) []byte {
+		return append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
+	}
+	b := binary.BigEndian.AppendUint32(str(nil, export), uint32(len(queries)))
+	for _, q := range queries {
+		b = str(b, q)
+	}
+	return b
 }
 
 // Go enters transmission of the export. It fails with the connection's error, and where
@@ -146,9 +181,34 @@ func AppendRequest(b []byte, flags, typ uint16, cookie, off uint64, n uint32, pa
 	return append(b, payload...)
 }
 
-// Send sends a request. It fails with the connection's error.
+// AppendExtended appends a request with an extended header to b.
+func AppendExtended(b []byte, flags, typ uint16, cookie, off, n uint64, payload []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, 0x21e41c71)
+	b = binary.BigEndian.AppendUint16(b, flags)
+	b = binary.BigEndian.AppendUint16(b, typ)
+	b = binary.BigEndian.AppendUint64(b, cookie)
+	b = binary.BigEndian.AppendUint64(b, off)
+	b = binary.BigEndian.AppendUint64(b, n)
+	return append(b, payload...)
+}
+
+// Send sends a request; if headers are extended, it says whether there is a payload. It
+// fails with the connection's error.
 func (c *Client) Send(flags, typ uint16, cookie, off uint64, n uint32, payload []byte) error {
-	_, err := c.Write(AppendRequest(nil, flags, typ, cookie, off, n, payload))
+	if !c.Extended {
+		_, err := c.Write(AppendRequest(nil, flags, typ, cookie, off, n, payload))
+		return err
+	}
+	if payload != nil {
+		flags |= 1 << 5
+	}
+	return c.SendExtended(flags, typ, cookie, off, uint64(n), payload)
+}
+
+// SendExtended sends a request with an extended header. It fails with the connection's
+// error.
+func (c *Client) SendExtended(flags, typ uint16, cookie, off, n uint64, payload []byte) error {
+	_, err := c.Write(AppendExtended(nil, flags, typ, cookie, off, n, payload))
 	return err
 }
 
@@ -157,7 +217,7 @@ func (c *Client) Send(flags, typ uint16, cookie, off uint64, n uint32, payload [
 // connection's error, and at what is no reply; an error of the server's is in
 // Reply.Error.
 func (c *Client) Receive(readLen func(cookie uint64) int) (*Reply, error) {
-	var h [20]byte
+	var h [32]byte
 	if _, err := io.ReadFull(c, h[:16]); err != nil {
 		return nil, err
 	}
@@ -170,15 +230,25 @@ func (c *Client) Receive(readLen func(cookie uint64) int) (*Reply, error) {
 			return r, err
 		}
 		return r, nil
-	case 0x668e33ef:
-		if _, err := io.ReadFull(c, h[16:]); err != nil {
+	case 0x668e33ef, 0x6e8a278c:
+		rest, length := h[16:20], func() uint64 { return uint64(binary.BigEndian.Uint32(h[16:])) }
+		if (magic == 0x6e8a278c) != c.Extended {
+			return nil, fmt.Errorf("reply magic %#x, extended headers: %v", magic, c.Extended)
+		}
+		if c.Extended {
+			rest, length = h[16:], func() uint64 { return binary.BigEndian.Uint64(h[24:]) }
+		}
+		if _, err := io.ReadFull(c, rest); err != nil {
 			return nil, err
 		}
 		r := &Reply{
 			Structured: true, Flags: binary.BigEndian.Uint16(h[4:]), Type: binary.BigEndian.Uint16(h[6:]),
 			Cookie: binary.BigEndian.Uint64(h[8:]),
 		}
-		p := make([]byte, binary.BigEndian.Uint32(h[16:]))
+		if n := length(); n > 64<<20 {
+			return nil, fmt.Errorf("a reply of %d bytes", n)
+		}
+		p := make([]byte, length())
 		if _, err := io.ReadFull(c, p); err != nil {
 			return nil, err
 		}
@@ -194,6 +264,21 @@ func (r *Reply) parse(p []byte) error {
 		return nil
 	case r.Type == 1 && len(p) > 8:
 		r.Offset, r.Data = binary.BigEndian.Uint64(p), p[8:]
+		return nil
+	case r.Type == 2 && len(p) == 12 && binary.BigEndian.Uint32(p[8:]) <= 64<<20:
+		r.Offset, r.Data = binary.BigEndian.Uint64(p), make([]byte, binary.BigEndian.Uint32(p[8:]))
+		return nil
+	case r.Type == 5 && len(p) >= 12 && len(p)%8 == 4:
+		r.Context = binary.BigEndian.Uint32(p)
+		for p = p[4:]; len(p) > 0; p = p[8:] {
+			r.Extents = append(r.Extents, Extent{uint64(binary.BigEndian.Uint32(p)), uint64(binary.BigEndian.Uint32(p[4:]))})
+		}
+		return nil
+	case r.Type == 6 && len(p) >= 24 && len(p) == 8+16*int(binary.BigEndian.Uint32(p[4:])):
+		r.Context = binary.BigEndian.Uint32(p)
+		for p = p[8:]; len(p) > 0; p = p[16:] {
+			r.Extents = append(r.Extents, Extent{binary.BigEndian.Uint64(p), binary.BigEndian.Uint64(p[8:])})
+		}
 		return nil
 	case r.Type == 1<<15+1 && len(p) >= 6 && len(p) == 6+int(binary.BigEndian.Uint16(p[4:])):
 		r.Error, r.Message = binary.BigEndian.Uint32(p), string(p[6:])

@@ -82,10 +82,7 @@ type diskIO struct {
 }
 
 func (d *Disk) get(op block.Op, off uint64, n uint32, fl block.Flags) *diskIO {
-	size := uint32(0)
-	if op.HasData() {
-		size = n
-	}
+	size := op.BufferLen(n)
 	pool, room := &d.small, uint32(diskSmallIO)
 	if size > diskSmallIO {
 		pool, room = &d.large, diskMaxIO

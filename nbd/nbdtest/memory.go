@@ -19,6 +19,8 @@ type Memory struct {
 	GetError func(op block.Op, off uint64, n uint32) error
 	// Errno, if set, decides an operation's result; it is not done unless 0.
 	Errno func(op block.Op, off uint64, n uint32, fl block.Flags) syscall.Errno
+	// Skip: operations are not carried out, so that the disk may be larger than its memory.
+	Skip bool
 	// Hold, if set, decides which operations complete only at Let.
 	Hold func(op block.Op, off uint64) bool
 
@@ -46,7 +48,7 @@ func NewMemory(size int) *Memory {
 	m := &Memory{
 		Geo: block.Geometry{
 			Size: uint64(size), MaxIO: 1 << 20, CanFlush: true, CanFUA: true, CanTrim: true,
-			CanWriteZeroes: true, CanFastZero: true, MultiConn: true,
+			CanWriteZeroes: true, CanFastZero: true, CanCache: true, CanStatus: true, MultiConn: true,
 		},
 		data: make([]byte, size),
 	}
@@ -179,6 +181,9 @@ func (m *Memory) TryGet(op block.Op, off uint64, n uint32, fl block.Flags) (bloc
 	m.live++
 	m.change.Broadcast()
 	io := &memIO{m: m, call: Call{op, off, n, fl}}
+	if op == block.OpStatus {
+		io.bufs = [][]byte{make([]byte, block.StatusLen)}
+	}
 	if op.HasData() {
 		// In pieces of uneven size, so that a server has to mind them.
 		mem := make([]byte, n)
@@ -236,21 +241,47 @@ func (io *memIO) run() {
 			return
 		}
 	}
+	if m.Skip {
+		io.done.Complete(0)
+		return
+	}
 	m.mu.Lock()
 	p := m.data[c.Offset : c.Offset+uint64(c.Length)]
-	for _, b := range io.bufs {
-		if c.Op == block.OpRead {
-			copy(b, p)
-		} else {
-			copy(p, b)
-		}
-		p = p[len(b):]
-	}
-	if c.Op == block.OpTrim || c.Op == block.OpWriteZeroes {
+	switch c.Op {
+	case block.OpStatus:
+		block.PutExtents(io.bufs[0], extents(p))
+	case block.OpTrim, block.OpWriteZeroes:
 		clear(p)
+	case block.OpRead, block.OpWrite:
+		for _, b := range io.bufs {
+			if c.Op == block.OpRead {
+				copy(b, p)
+			} else {
+				copy(p, b)
+			}
+			p = p[len(b):]
+		}
 	}
 	m.mu.Unlock()
 	io.done.Complete(0)
+}
+
+// extents has whole sectors of zeroes as holes.
+func extents(p []byte) (all []block.Extent) {
+	for len(p) > 0 && len(all) < block.MaxExtents {
+		n, e := min(len(p), 512), block.Extent{State: block.Hole | block.Zero}
+		if slices.ContainsFunc(p[:n], func(b byte) bool { return b != 0 }) {
+			e.State = 0
+		}
+		if last := len(all) - 1; last >= 0 && all[last].State == e.State {
+			all[last].Length += uint32(n)
+		} else {
+			e.Length = uint32(n)
+			all = append(all, e)
+		}
+		p = p[n:]
+	}
+	return all
 }
 
 func (io *memIO) Release() {
