@@ -33,6 +33,8 @@ type outside struct {
 var outsides = []outside{
 	{part: partPower, log: "history", test: "TestRealPowerCut", limit: 15 * time.Minute, title: "power cuts",
 		what: "a host whose power is cut", document: powerHead},
+	{part: partDevice, log: "chaos", test: "TestBlockDevice", limit: 15 * time.Minute, title: "block devices",
+		what: "a remote disk as a block device of the kernel", document: deviceHead},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
 		what: "README's two hosts with systemd", document: mountedHead, mayLack: true, apart: true},
 }
@@ -138,6 +140,14 @@ const powerHead = `
 The exporting host is a virtual machine, whose clients attach from outside. QEMU is killed under their writes and booted again with
 what its disks had been given; what clients were told before and after has to be what one disk could have told them
 ([security.md](security.md#what-is-written-stays)).
+
+`
+
+const deviceHead = `
+## Block devices
+
+In the virtual machine, whose kernel has nbd, a disk is attached as a block device with ext4 on it, on which fio writes and verifies
+files meanwhile.
 
 `
 
