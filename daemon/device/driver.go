@@ -126,9 +126,9 @@ func (d *Driver) failure(what string, err error) *api.Error {
 // ublk says whether the kernel has its other driver for disks of processes.
 func (d *Driver) ublk() string {
 	if _, err := os.Stat(filepath.Join(d.ways.Dev, "ublk-control")); err == nil {
-		return "ublk, which it has, is not supported yet"
+		return "ublk, which this kernel has, is not supported yet"
 	}
-	return "it has no ublk either (" + filepath.Join(d.ways.Dev, "ublk-control") + " is missing)"
+	return "there is no ublk either (" + filepath.Join(d.ways.Dev, "ublk-control") + " is missing)"
 }
 
 func (d *Driver) exists(path ...string) bool {
