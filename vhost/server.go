@@ -95,8 +95,8 @@ func (s *Server) count(q *request) {
 	s.stats.ops[q.op].Add(1)
 }
 
-// Resize tells the front end, and those to come, that the disk has size bytes.
-func (s *Server) Resize(size uint64) {
+// resize tells the front end, and those to come, that the disk has size bytes.
+func (s *Server) resize(size uint64) {
 	s.size.Store(size)
 	if f := s.now(); f != nil {
 		f.resized()
@@ -122,6 +122,10 @@ func (s *Server) set(f *frontend) {
 // requests under way get DrainTimeout; what is at the device then is over when the device
 // completes it. The error is nil when ctx ended.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	if d, ok := s.cfg.Device.(block.Resizer); ok {
+		defer d.OnResize(s.resize)()
+		s.size.Store(d.Geometry().Size) // it may have grown before
+	}
 	sctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()

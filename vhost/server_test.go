@@ -305,9 +305,11 @@ func TestStopAndRestart(t *testing.T) {
 
 // A front end hears of another size, and reads it.
 func TestResize(t *testing.T) {
-	m := nbdtest.NewMemory(diskSize)
-	s, path, _ := serve(t, m)
+	d := &growing{Memory: nbdtest.NewMemory(2 * diskSize)}
+	d.Geo.Size = diskSize
+	_, path, _ := serve(t, d)
 	f := connect(t, path, vhosttest.Options{})
+	do(t, f.Queues[0], vhosttest.In, diskSize/512, make([]byte, 512), vhosttest.IOError)
 	size := func() uint64 {
 		b, err := f.Config(0, 60)
 		if err != nil {
@@ -318,12 +320,23 @@ func TestResize(t *testing.T) {
 	if size() != diskSize {
 		t.Fatalf("%d bytes", size())
 	}
-	s.Resize(diskSize / 2)
+	d.resize(2 * diskSize)
 	if kind, err := f.Backend(); err != nil || kind != 2 {
 		t.Fatalf("the back end says %d: %v", kind, err)
 	}
-	if size() != diskSize/2 {
+	if size() != 2*diskSize {
 		t.Errorf("%d bytes", size())
 	}
-	do(t, f.Queues[0], vhosttest.In, diskSize/1024, make([]byte, 512), vhosttest.IOError)
+	do(t, f.Queues[0], vhosttest.In, diskSize/512, make([]byte, 512), vhosttest.OK)
+}
+
+// growing is a disk that grows.
+type growing struct {
+	*nbdtest.Memory
+	resize func(size uint64)
+}
+
+func (g *growing) OnResize(f func(size uint64)) (cancel func()) {
+	g.resize = f
+	return func() {}
 }

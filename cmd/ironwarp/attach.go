@@ -10,13 +10,15 @@ import (
 
 func (w *ironwarp) attachCommand() *cli.Command {
 	return &cli.Command{
-		Name: "attach", Usage: "bring a peer's export up as a local NBD socket or block device", ArgsUsage: "PEER/EXPORT",
+		Name: "attach", Usage: "bring a peer's export up as a local NBD or vhost-user socket, or block device", ArgsUsage: "PEER/EXPORT",
 		Description: "The attachment stays until `ironwarp detach`, also over restarts of the daemon. A file system on a block device may stay mounted meanwhile: its I/O waits.",
 		Flags: remote(
 			&cli.DurationFlag{Name: "timeout", Value: 45 * time.Second, Usage: "give up after this `TIME`"},
 			&cli.BoolFlag{Name: "device", Usage: "make it a block device of the kernel's nbd driver, /dev/disk/by-ironwarp/PEER-EXPORT"},
 			&cli.StringFlag{Name: "name", Usage: "with --device: `NAME` of the device below /dev/disk/by-ironwarp in place of PEER-EXPORT"},
 			&cli.BoolFlag{Name: "migration", Usage: "although another host has it attached for writing, as a virtual machine moves from there; the export has to permit it"},
+			&cli.BoolFlag{Name: "vhost-user", Usage: "make it a vhost-user-blk socket for QEMU and cloud-hypervisor, in place of an NBD socket"},
+			&cli.StringFlag{Name: "vhost-socket", Usage: "with --vhost-user: the `PATH` of the socket"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the path of the socket or device only"},
 		),
 		Action:       w.attach,
@@ -39,7 +41,7 @@ func (w *ironwarp) attach(c *cli.Context) error {
 		return err
 	}
 	p := &progress{w: w}
-	req := api.AttachRequest{Peer: peer, Export: export, Device: c.Bool("device"), Name: c.String("name"), Migration: c.Bool("migration"), TimeoutSeconds: c.Duration("timeout").Seconds()}
+	req := api.AttachRequest{Peer: peer, Export: export, Device: c.Bool("device"), Name: c.String("name"), Migration: c.Bool("migration"), VhostUser: c.Bool("vhost-user"), VhostSocket: c.String("vhost-socket"), TimeoutSeconds: c.Duration("timeout").Seconds()}
 	at, err := w.client(c).Attach(c.Context, req, func(ev api.Event) {
 		if !asJSON(c) {
 			p.show(ev.Progress)
@@ -50,7 +52,7 @@ func (w *ironwarp) attach(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("quiet") && !asJSON(c) {
-		w.printf("%s\n", cmp.Or(at.DeviceLink, at.Socket))
+		w.printf("%s\n", cmp.Or(at.DeviceLink, at.VhostSocket, at.Socket))
 		return nil
 	}
 	return w.print(c, at, func() { w.attached(at) })
@@ -66,6 +68,13 @@ func (w *ironwarp) attached(at api.Attachment) {
 		w.printf("block device: %s, now %s\n\n", at.DeviceLink, at.Device)
 		w.printf("mount it     mount %s /mnt\n", at.DeviceLink)
 		w.printf("at each boot echo '%s /mnt auto _netdev 0 2' >>/etc/fstab\n", at.DeviceLink)
+		w.printf("detach it    ironwarp detach %s\n", at.Name())
+		return
+	}
+	if at.VhostSocket != "" {
+		w.printf("vhost-user socket: %s\n\n", at.VhostSocket)
+		w.printf("use it       qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -machine q35,memory-backend=mem \\\n")
+		w.printf("               -chardev socket,id=disk,path=%s,reconnect=1 -device vhost-user-blk-pci,chardev=disk ...\n", at.VhostSocket)
 		w.printf("detach it    ironwarp detach %s\n", at.Name())
 		return
 	}
@@ -168,7 +177,7 @@ func (w *ironwarp) attachmentTable(list []api.Attachment) {
 			state = w.bad(at.State + " " + ageText(at.OldestIOSeconds))
 		}
 		row := []any{at.Name(), bytesText(float64(at.Size)), modeText(at.ReadOnly), state, ageText(at.AgeSeconds), at.Clients,
-			countText(at.IO.ReadsPerSec), rateText(at.IO.ReadBytesSec), countText(at.IO.WritesPerSec), rateText(at.IO.WriteBytesSec), at.IO.Errors, cmp.Or(at.Device, at.Socket)}
+			countText(at.IO.ReadsPerSec), rateText(at.IO.ReadBytesSec), countText(at.IO.WritesPerSec), rateText(at.IO.WriteBytesSec), at.IO.Errors, cmp.Or(at.Device, at.VhostSocket, at.Socket)}
 		if owners {
 			row = append([]any{ownerText(at)}, row...)
 		}

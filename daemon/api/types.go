@@ -190,6 +190,10 @@ type AttachRequest struct {
 	Name           string  `json:"name,omitempty"`
 	Migration      bool    `json:"migration,omitempty"` // as one of two writers, if the export permits that
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
+	// VhostUser asks for a vhost-user socket in place of an NBD socket, at VhostSocket, "":
+	// where the daemon chooses. Only root chooses another.
+	VhostUser   bool   `json:"vhost_user,omitempty"`
+	VhostSocket string `json:"vhost_user_socket,omitempty"`
 }
 
 // Removed is the outcome of the removal of a peer.
@@ -200,21 +204,23 @@ type Removed struct {
 	Held []string `json:"held,omitempty"`
 }
 
-// Attachment is a remote disk and the NBD socket it is served on, or its block device.
+// Attachment is a remote disk and the NBD socket it is served on, its vhost-user socket, or its block device.
 type Attachment struct {
-	ULP        string  `json:"ulp,omitempty"` // whose it is; "": root's
-	Peer       string  `json:"peer"`
-	Export     string  `json:"export"`
-	State      string  `json:"state"`
-	Problem    *Error  `json:"problem,omitempty"`
-	Socket     string  `json:"nbd_socket"` // "": it has none, or a device
-	URI        string  `json:"nbd_uri"`
-	Device     string  `json:"device,omitempty"`      // such as /dev/nbd0, as long as it is there
-	DeviceLink string  `json:"device_link,omitempty"` // below /dev/disk/by-ironwarp
-	Size       uint64  `json:"size_bytes,omitzero"`   // absent: it has not been open yet
-	ReadOnly   bool    `json:"read_only"`
-	Clients    int     `json:"nbd_clients"`
-	AgeSeconds float64 `json:"age_seconds"`
+	ULP        string `json:"ulp,omitempty"` // whose it is; "": root's
+	Peer       string `json:"peer"`
+	Export     string `json:"export"`
+	State      string `json:"state"`
+	Problem    *Error `json:"problem,omitempty"`
+	Socket     string `json:"nbd_socket"` // "": it has none, or a device
+	URI        string `json:"nbd_uri"`
+	Device     string `json:"device,omitempty"`      // such as /dev/nbd0, as long as it is there
+	DeviceLink string `json:"device_link,omitempty"` // below /dev/disk/by-ironwarp
+	// VhostSocket is the vhost-user socket that it is served on instead.
+	VhostSocket string  `json:"vhost_user_socket,omitempty"`
+	Size        uint64  `json:"size_bytes,omitzero"` // absent: it has not been open yet
+	ReadOnly    bool    `json:"read_only"`
+	Clients     int     `json:"nbd_clients"`
+	AgeSeconds  float64 `json:"age_seconds"`
 	// OldestIOSeconds is how long the oldest I/O under way has been waiting.
 	OldestIOSeconds float64 `json:"oldest_io_seconds,omitempty"`
 	IO              IO      `json:"io"`

@@ -4,6 +4,7 @@
 package attach
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +93,7 @@ func New(cfg Config) *Attacher {
 	return &Attacher{cfg: cfg, log: cfg.Log, disks: map[Disk]*Attachment{}, aside: map[Disk]aside{}, sessions: map[sessionKey]*session{}}
 }
 
-// Attach brings a peer's export up as an NBD socket or as a block device, and remembers it. A disk
+// Attach brings a peer's export up on an NBD or vhost-user socket or as a block device, and remembers it. A disk
 // that the caller has attached already in the same way is returned as it is. It fails with an *api.Error.
 func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachRequest, emit func(api.Event)) (api.Attachment, error) {
 	limit, err := api.Seconds(req.TimeoutSeconds, defaultTime, MaxTime)
@@ -107,7 +108,7 @@ func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachR
 		return api.Attachment{}, err
 	}
 	k := Disk{who.Name, req.Peer, req.Export}
-	name, err := deviceName(k, req)
+	w, err := a.wayOf(k, req)
 	if err != nil {
 		return api.Attachment{}, err
 	}
@@ -115,7 +116,7 @@ func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachR
 	defer cancel()
 	defer context.AfterFunc(a.cfg.Context, cancel)()
 	emit(api.Event{Progress: fmt.Sprintf("connecting to %s at %s", req.Peer, p.Declared().AddrPort())})
-	at, created, err := a.claim(ctx, who, k, name, p.Identity(), cancel, false)
+	at, created, err := a.claim(ctx, who, k, w, p.Identity(), cancel, false)
 	if err != nil {
 		return api.Attachment{}, err
 	}
@@ -163,8 +164,8 @@ func (a *Attacher) narrate(ctx context.Context, p Peer, who local.Caller, emit f
 
 // claim enters an attachment, or finds the one that is there. One that is remembered and
 // more than its ULP may have is an orphan, others like that are refused.
-func (a *Attacher) claim(ctx context.Context, who local.Caller, k Disk, name string, identity transport.Identity, cancel context.CancelFunc, remembered bool) (at *Attachment, created bool, err error) {
-	socket := a.socketOf(k)
+func (a *Attacher) claim(ctx context.Context, who local.Caller, k Disk, w way, identity transport.Identity, cancel context.CancelFunc, remembered bool) (at *Attachment, created bool, err error) {
+	socket := cmp.Or(w.vhost, a.socketOf(k))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.cfg.Context.Err() != nil {
@@ -178,16 +179,16 @@ func (a *Attacher) claim(ctx context.Context, who local.Caller, k Disk, name str
 	}
 	before := a.disks[k]
 	if before != nil && !before.isOrphan() {
-		return before, false, before.sameWay(name)
+		return before, false, before.sameWay(w)
 	}
-	if err := a.nameIsFreeLocked(k, name); err != nil {
+	if err := a.nameIsFreeLocked(k, w.device); err != nil {
 		return nil, false, err
 	}
 	full := a.fullLocked(who, k)
 	if full != nil && !remembered {
 		return nil, false, full
 	}
-	at = &Attachment{Key: k, owner: who.Consumer, uid: who.UID, identity: identity, log: a.logOf(k), socket: socket, name: name, cancel: cancel, since: time.Now(), replaces: before, ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
+	at = &Attachment{Key: k, owner: who.Consumer, uid: who.UID, identity: identity, log: a.logOf(k), socket: socket, way: w, cancel: cancel, since: time.Now(), replaces: before, ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
 	at.full, at.problem, at.orphan = full, full, full != nil
 	a.disks[k] = at
 	return at, true, nil
@@ -257,11 +258,14 @@ func (a *Attacher) bring(ctx context.Context, at *Attachment) error {
 
 // serve offers an open disk on the attachment's socket, or as its block device.
 func (a *Attacher) serve(ctx context.Context, at *Attachment, s *session, dk *rnbd.Disk) error {
+	if at.vhost != "" {
+		return a.serveVhost(ctx, at, s, dk)
+	}
 	srv := nbd.NewServer(at.nbdConfig())
 	if err := srv.Export(at.Key.Export, dk, "ironwarp "+at.Key.String()); err != nil {
 		return err
 	}
-	if at.name != "" {
+	if at.device != "" {
 		return a.serveDevice(at, s, dk, srv)
 	}
 	ln, err := a.listen(ctx, at)

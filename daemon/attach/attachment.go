@@ -19,6 +19,7 @@ import (
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/vhost"
 )
 
 // Attachment is a remote disk on an NBD socket, or behind a block device.
@@ -31,7 +32,7 @@ type Attachment struct {
 	identity transport.Identity
 	log      *slog.Logger
 	socket   string
-	name     string      // of its block device, "" if it is on the socket
+	way
 	full     *api.Error  // why it stays down, if its ULP has as many disks as it may
 	replaces *Attachment // the orphan in whose place it is, nil if there was none
 	meter    meter.Meter
@@ -59,6 +60,7 @@ type Attachment struct {
 	guard   *local.Guarded // of a ULP's disk: who connects to it
 	block   *device.Device // nil if it is on a socket
 	release func()         // ends that its device is held, nil: it is not
+	guest   *vhost.Server  // in place of server, nil if it is on no vhost-user socket
 }
 
 // await waits for an attachment that somebody else brings up.
@@ -123,7 +125,7 @@ func (at *Attachment) follow(c rnbd.Claim, before *Attachment) {
 }
 
 func (at *Attachment) saved() Saved {
-	return Saved{at.Key, at.uid, at.identity, at.claimed(), at.name}
+	return Saved{at.Key, at.uid, at.identity, at.claimed(), at.device, at.vhost}
 }
 
 // keepClaim writes down under which life of its disk an attachment writes from now on.
@@ -195,6 +197,9 @@ func (at *Attachment) stats() (st nbd.Stats, dk *rnbd.Disk) {
 	if at.server != nil {
 		st, _ = at.server.Stats(at.Key.Export)
 	}
+	if at.guest != nil {
+		st = guestStats(at.guest.Stats())
+	}
 	return st, at.disk
 }
 
@@ -205,20 +210,20 @@ func ioOf(st nbd.Stats) api.IO {
 func (at *Attachment) describe() api.Attachment {
 	st, dk := at.stats()
 	v := api.Attachment{
-		ULP: at.Key.ULP, Peer: at.Key.Peer, Export: at.Key.Export, State: api.AttachConnecting, Socket: at.socket, Clients: st.Clients, IO: ioOf(st),
+		ULP: at.Key.ULP, Peer: at.Key.Peer, Export: at.Key.Export, State: api.AttachConnecting, Socket: at.socket, VhostSocket: at.vhost, Clients: st.Clients, IO: ioOf(st),
 		URI: "nbd+unix:///" + url.PathEscape(at.Key.Export) + "?socket=" + at.socket,
 	}
 	at.meter.Rates(&v.IO)
 	at.mu.Lock()
 	v.Problem, v.AgeSeconds = at.problem, time.Since(at.since).Seconds()
-	if at.name != "" || at.orphan {
+	if at.way != (way{}) || at.orphan {
 		v.Socket, v.URI = "", ""
 	}
 	if at.block != nil {
 		v.Device, v.DeviceLink = at.block.Path(), at.block.Link()
 	}
 	if at.orphan {
-		v.State = api.AttachOrphaned
+		v.State, v.VhostSocket = api.AttachOrphaned, ""
 	}
 	at.mu.Unlock()
 	if dk != nil {

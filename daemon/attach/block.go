@@ -35,22 +35,10 @@ func deviceName(k Disk, req api.AttachRequest) (string, error) {
 // linkName is PEER-EXPORT, with the dashes of PEER doubled as for sockets.
 func linkName(k Disk) string { return strings.ReplaceAll(k.Peer, "-", "--") + "-" + k.Export }
 
-// sameWay fails with an *api.Error if a disk is attached in another way.
-func (at *Attachment) sameWay(name string) error {
-	if at.name == name {
-		return nil
-	}
-	way := "on an NBD socket"
-	if at.name != "" {
-		way = "as the device " + at.name
-	}
-	return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("%s is attached already, %s", at.Key, way), Fix: fmt.Sprintf("ironwarp detach %s, then attach it again", at.Key)}
-}
-
 // nameIsFreeLocked fails with an *api.Error if another disk has the name of a device.
 func (a *Attacher) nameIsFreeLocked(k Disk, name string) error {
 	for _, other := range a.disks {
-		if name != "" && other.name == name && other.Key != k {
+		if name != "" && other.device == name && other.Key != k {
 			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("the name %s is that of the device of %s", name, other.Key), Fix: "choose another with --name"}
 		}
 	}
@@ -66,7 +54,7 @@ func (a *Attacher) serveDevice(at *Attachment, s *session, dk *rnbd.Disk, srv *n
 	ctx, stop := context.WithCancel(context.Background())
 	at.letGo()
 	block, err := a.cfg.Devices.Open(ctx, device.Config{
-		Name: at.name, Size: info.Size, BlockSize: info.BlockSize, Flags: info.Flags, MultiConn: dk.Geometry().MultiConn, Log: at.log,
+		Name: at.device, Size: info.Size, BlockSize: info.BlockSize, Flags: info.Flags, MultiConn: dk.Geometry().MultiConn, Log: at.log,
 		Serve: func(ctx context.Context, nc net.Conn) error { return srv.Transmit(ctx, nc, at.Key.Export) },
 		Lost:  func(why *api.Error) { at.stay(why, false) },
 	})
@@ -109,10 +97,10 @@ func (a *Attacher) hold(at *Attachment) {
 	at.mu.Lock()
 	held := at.release != nil
 	at.mu.Unlock()
-	if at.name == "" || held {
+	if at.device == "" || held {
 		return
 	}
-	release := a.cfg.Devices.Hold(context.Background(), at.name, at.log)
+	release := a.cfg.Devices.Hold(context.Background(), at.device, at.log)
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	at.release = release
@@ -158,7 +146,7 @@ func (a *Attacher) removeDevice(at *Attachment) {
 	if block != nil {
 		block.End()
 	}
-	if err := a.cfg.Devices.Remove(at.name); err != nil {
+	if err := a.cfg.Devices.Remove(at.device); err != nil {
 		at.log.Error("a block device stays, and its I/O fails when it has waited long enough", "error", err)
 	}
 }

@@ -19,13 +19,17 @@ func (a *Attacher) Detach(k Disk, force bool) error {
 	if at == nil {
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s is not attached", k), Fix: "`ironwarp ls` lists what is"}
 	}
-	if at.name != "" && !force {
-		use, err := a.cfg.Devices.Claim(a.cfg.Context, at.name)
+	if at.device != "" && !force {
+		use, err := a.cfg.Devices.Claim(a.cfg.Context, at.device)
 		if err != nil {
 			return err
 		}
 		defer use.Close() // when the device has ended: nobody mounts it meanwhile
 	} else if st, _ := at.stats(); st.Clients > 0 && !force {
+		if at.vhost != "" {
+			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("%s is in use: a virtual machine is connected to %s", k, at.socket),
+				Fix: "shut it down first, or use --force: its I/O fails or hangs then"}
+		}
 		return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("%s is in use: %d NBD clients are connected to %s", k, st.Clients, at.socket),
 			Fix: "unmount it and end them first (nbd-client -d /dev/nbdX), or use --force: their I/O fails then"}
 	}
@@ -113,7 +117,7 @@ func (a *Attacher) end(at *Attachment) {
 		if before != nil {
 			<-before.ended
 		}
-		if at.name != "" && at.forGood.Load() {
+		if at.device != "" && at.forGood.Load() {
 			a.removeDevice(at)
 		}
 		if dk == nil {
@@ -126,7 +130,7 @@ func (a *Attacher) end(at *Attachment) {
 			at.log.Warn("closing a remote disk", "error", err)
 		}
 		a.leave(s)
-		if at.name != "" {
+		if at.device != "" {
 			at.log.Info("a block device is not served any more")
 		} else {
 			at.log.Info("the NBD socket of a disk is closed")

@@ -70,7 +70,7 @@ func (a *Attacher) restore(s Saved, before *Attachment) (waits bool) {
 		cancel()
 		c.Requests.Done()
 	}
-	at, created, err := a.claim(ctx, local.Caller{Consumer: c, UID: s.UID, All: s.ULP == "" || c.Declared().Privileged}, s.Disk, s.Device, identity, cancel, true)
+	at, created, err := a.claim(ctx, local.Caller{Consumer: c, UID: s.UID, All: s.ULP == "" || c.Declared().Privileged}, s.Disk, way{s.Device, s.VhostUser}, identity, cancel, true)
 	if err != nil || !created {
 		release()
 		if err != nil {
@@ -148,12 +148,12 @@ func (a *Attacher) AwaitDevices(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, deviceTime)
 	defer cancel()
 	defer context.AfterFunc(a.cfg.Context, cancel)()
-	for _, at := range a.List(func(at *Attachment) bool { return at.name != "" && !at.isOrphan() }) {
+	for _, at := range a.List(func(at *Attachment) bool { return at.device != "" && !at.isOrphan() }) {
 		select {
 		case <-at.ready:
 		case <-at.gone:
 		case <-ctx.Done():
-			at.log.Warn("the daemon begins without a block device, whose disk is not there yet", "device", at.name)
+			at.log.Warn("the daemon begins without a block device, whose disk is not there yet", "device", at.device)
 		}
 	}
 }

@@ -40,6 +40,8 @@ type Saved struct {
 	Claim    rnbd.Claim         `json:"claim"`
 	// Device is the name of its block device, "" if it is on an NBD socket.
 	Device string `json:"device,omitempty"`
+	// VhostUser is its vhost-user socket, "" if it has none.
+	VhostUser string `json:"vhost_user,omitempty"`
 }
 
 // aside is a disk that waits for its peer, or its ULP, and the attachment of it that is

@@ -1,0 +1,99 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/nbd"
+	"github.com/ironwarp/ironwarp/rnbd"
+	"github.com/ironwarp/ironwarp/vhost"
+)
+
+// way is how a disk is attached: on an NBD socket if both are "".
+type way struct {
+	device string // the name of its block device
+	vhost  string // its vhost-user socket
+}
+
+// wayOf is how a request wants its disk. It fails with an *api.Error.
+func (a *Attacher) wayOf(k Disk, req api.AttachRequest) (w way, err error) {
+	if w.device, err = deviceName(k, req); err != nil {
+		return w, err
+	}
+	switch path := req.VhostSocket; {
+	case !req.VhostUser && path != "":
+		return w, &api.Error{Code: api.CodeInvalid, Message: "a path is that of a vhost-user socket", Fix: "add --vhost-user"}
+	case !req.VhostUser:
+		return w, nil
+	case req.Device:
+		return w, &api.Error{Code: api.CodeInvalid, Message: "a disk is a block device or on a vhost-user socket, not both", Fix: "leave one of --device and --vhost-user out"}
+	case path == "":
+		w.vhost = strings.TrimSuffix(a.socketOf(k), ".sock") + ".vblk" // as long
+		return w, nil
+	case k.ULP != "":
+		return w, &api.Error{Code: api.CodeForbidden, Message: "only root chooses where a socket is", Fix: "leave --vhost-socket out"}
+	case !filepath.IsAbs(path):
+		return w, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("the socket's path %q does not begin with /", path), Fix: "give an absolute path"}
+	}
+	w.vhost = filepath.Clean(req.VhostSocket)
+	return w, nil
+}
+
+func (w way) String() string {
+	switch {
+	case w.device != "":
+		return "as the device " + w.device
+	case w.vhost != "":
+		return "on the vhost-user socket " + w.vhost
+	}
+	return "on an NBD socket"
+}
+
+// sameWay fails with an *api.Error if a disk is attached in another way.
+func (at *Attachment) sameWay(w way) error {
+	if at.way == w {
+		return nil
+	}
+	return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("%s is attached already, %s", at.Key, at.way), Fix: fmt.Sprintf("ironwarp detach %s, then attach it again", at.Key)}
+}
+
+// serveVhost offers an open disk on the attachment's vhost-user socket.
+func (a *Attacher) serveVhost(ctx context.Context, at *Attachment, s *session, dk *rnbd.Disk) error {
+	ln, err := a.listen(ctx, at)
+	if err != nil {
+		return err
+	}
+	srv := vhost.NewServer(vhost.Config{Device: dk, Serial: at.Key.Export, Logger: at.log})
+	sctx, stop := context.WithCancel(context.Background())
+	served := make(chan struct{})
+	at.mu.Lock()
+	at.guest = srv
+	at.mu.Unlock()
+	if !at.up(s, dk, nil, stop, served) {
+		stop()
+		return errors.Join(errDetached(at.Key), ln.Close())
+	}
+	go func() {
+		defer close(served)
+		if err := srv.Serve(sctx, ln); err != nil {
+			at.log.Error("the vhost-user server has failed", "error", err)
+			at.stay(&api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("the vhost-user socket of %s has failed: %v", at.Key, err), Fix: "detach the disk and attach it again"}, false)
+		}
+	}()
+	close(at.ready)
+	at.log.Info("disk is attached", "vhost_user_socket", at.socket, "bytes", dk.Geometry().Size)
+	return nil
+}
+
+// guestStats are a vhost-user server's figures as an NBD server has them.
+func guestStats(g vhost.Stats) (st nbd.Stats) {
+	if g.Connected {
+		st.Clients = 1
+	}
+	st.Reads, st.Writes, st.ReadBytes, st.WrittenBytes, st.Errors = g.Reads, g.Writes, g.ReadBytes, g.WriteBytes, g.Errors
+	return st
+}

@@ -1,0 +1,85 @@
+package daemon
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/vhost/vhosttest"
+)
+
+// A guest's requests reach a peer's disk through a vhost-user socket, and go on after a restart
+// of the daemon, at the same socket and without its guest's doing. Nobody else has the disk
+// meanwhile, and only root has its socket.
+func TestGuestOnAPeersDisk(t *testing.T) {
+	alpha, _, image := pair(t, 8<<20)
+	attach := func(req api.AttachRequest) (at api.Attachment, err error) {
+		req.Peer, req.Export = "beta", "disk"
+		return alpha.api.Attach(t.Context(), req, nil)
+	}
+	path := filepath.Join(alpha.dir, "guest.sock")
+	var at api.Attachment
+	alpha.unlessLate("attached", func() (err error) {
+		at, err = attach(api.AttachRequest{VhostUser: true, VhostSocket: path})
+		return err
+	})
+	st, err := os.Stat(path)
+	if err != nil || st.Mode().Perm() != 0o600 || at.VhostSocket != path || at.Socket != "" {
+		t.Fatalf("%+v: %v, %v", at, st, err)
+	}
+	f, err := vhosttest.New(vhosttest.Options{Features: vhosttest.FeatureEventIndex | vhosttest.FeatureFlush})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Connect(path); err != nil {
+		t.Fatal(err)
+	}
+	q := f.Queues[0]
+	do := func(typ uint32, sector uint64, data []byte) {
+		t.Helper()
+		if result, err := q.Do(typ, sector, data); err != nil || result != vhosttest.OK {
+			t.Fatalf("request %d: result %d, %v", typ, result, err)
+		}
+	}
+	content := bytes.Repeat([]byte("guest "), 300<<10)[:1<<20]
+	do(vhosttest.Out, 8, content)
+	_, err = attach(api.AttachRequest{})
+	says(t, err, api.CodeInUse, "attached already", path)
+	says(t, alpha.api.Detach(t.Context(), "beta", "disk", false), api.CodeInUse, "in use")
+
+	// What the guest asks for while the daemon is away waits for it.
+	alpha.stop()
+	late := &vhosttest.Request{Typ: vhosttest.Out, Sector: 4096, Data: content[:512]}
+	q.Post(late)
+	if err := q.Announce(); err != nil {
+		t.Fatal(err)
+	}
+	alpha.start()
+	eventually(t, "the guest is connected again", func() bool { return f.Connect(path) == nil })
+	if err := q.Wait(30*time.Second, late); err != nil || late.Status != vhosttest.OK {
+		t.Fatalf("result %d, %v", late.Status, err)
+	}
+	got := make([]byte, len(content))
+	do(vhosttest.In, 8, got)
+	if !bytes.Equal(got, content) {
+		t.Error("the guest reads other data after the daemon's restart")
+	}
+	do(vhosttest.Flush, 0, nil)
+	disk, err := os.ReadFile(image)
+	if err != nil || !bytes.Equal(disk[4096:][:len(content)], content) || !bytes.Equal(disk[4096*512:][:512], content[:512]) {
+		t.Errorf("the peer's file has other data: %v", err)
+	}
+	if list, err := alpha.api.Attachments(t.Context()); err != nil || len(list) != 1 || list[0].Clients != 1 || list[0].IO.Writes == 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if err := alpha.api.Detach(t.Context(), "beta", "disk", true); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the socket is there after its disk was detached")
+	}
+}
