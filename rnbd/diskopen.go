@@ -187,8 +187,9 @@ func (d *Disk) noteFenced() {
 	d.c.background(func() { // what waits is completed, which is not for a completion to do
 		d.mu.Lock()
 		known := isForGood(d.err)
+		had := d.claim.Writer // otherwise it is a write to a disk that is only to be read
 		d.mu.Unlock()
-		if !known {
+		if had && !known {
 			_ = d.note(&OpenError{Export: d.name, Detail: "just now", Err: ErrFenced})
 		}
 	})

@@ -227,6 +227,7 @@ func (e *export) attach(d *device) (other *writer, err error) {
 func (e *export) tryAttach(d *device) (old *device, other *writer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	d.sectors = e.sectors.Load() // it may have been made smaller meanwhile, as nobody had it open
 	if d.readOnly {
 		e.devices = append(e.devices, d)
 		return nil, nil

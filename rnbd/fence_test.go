@@ -294,3 +294,54 @@ func TestMalformedAnswerOfFencedDisk(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
+
+// A peer that lost its name since it was let in, as the configuration has it no more, is
+// fenced with what it has open.
+func TestFenceFindsAWriterWhosePeerHasLostItsName(t *testing.T) {
+	r := newRAM(1 << 20)
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	r.before = func(op block.Op, _, _ int64) syscall.Errno {
+		if op == block.OpWrite {
+			close(begun)
+			<-goOn
+		}
+		return 0
+	}
+	h := newHostsOf(t, false, r)
+	var name atomic.Value
+	name.Store("alpha")
+	h.Server.nameOf = func(transport.Identity) string { return name.Load().(string) }
+	h.disk.Close()
+	h.disk = openDisk(t, h.a, "r")
+	hung := start(t, h.disk, block.OpWrite, filled(1), 0)
+	<-begun
+	name.Store("")
+	soon, cancel := context.WithCancel(testContext(t))
+	cancel()
+	f, err := h.Fence(soon, "r", func(t Token) bool { return t.Name == "alpha" })
+	if !errors.Is(err, context.Canceled) || len(f.Tokens) != 1 || f.Running != 1 {
+		t.Errorf("the fence was answered while a write hangs: %+v, %v", f, err)
+	}
+	close(goOn)
+	if errno := hung.wait(t); errno != 0 {
+		t.Error(errno)
+	}
+	if errno := do(t, h.disk, block.OpRead, make([]byte, 512), 0, 0, 0); errno != syscall.EPERM {
+		t.Errorf("a read: %v", errno)
+	}
+}
+
+// A host whose path was lost before it heard that it had a token asks again without one.
+func TestFencedBeforeItHadItsToken(t *testing.T) {
+	h := newHosts(t, false)
+	asked := Claim{Attachment: h.disk.Claim().Attachment}
+	h.cutOff(t)
+	if f, err := h.fence(testContext(t)); err != nil || len(f.Tokens) != 1 {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	again := connectAs(t, "a restarted", overFrom(hostA), h.addr)
+	if d, err := again.Open(testContext(t), "r", OpenOptions{Claim: asked}); !errors.Is(err, ErrFenced) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	write(t, openDisk(t, again, "r"), filled(1), 0)
+}

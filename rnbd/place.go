@@ -60,11 +60,7 @@ func (p *Place) hasLeft() bool {
 
 // token returns the token of a device's client, of generation 0.
 func (d *device) token() Token {
-	t := Token{Attachment: d.attachment, Peer: d.sess.info.Peer}
-	if f := d.sess.srv.nameOf; f != nil {
-		t.Name = f(t.Peer)
-	}
-	return t
+	return Token{Attachment: d.attachment, Peer: d.sess.info.Peer, Name: d.name}
 }
 
 // admit attaches a device to its export, and gives a writing device a token. had reports
@@ -75,8 +71,9 @@ func (s *Server) admit(d *device, had bool) (refused *openRsp, err error) {
 	defer s.mu.Unlock()
 	was, known := s.places[d.exp.disk]
 	d.migrates = d.migrates || had && indexOf(was.Writers, d.attachment) >= 0
-	if had && d.hasLost(&was) {
-		i, last := indexOf(was.Fenced, d.attachment), len(was.Writers)-1
+	// A client that was fenced before it had its answer does not know yet that it had a token.
+	i, last := indexOf(was.Fenced, d.attachment), len(was.Writers)-1
+	if fenced := i >= 0 && !d.attachment.IsZero(); (had || fenced) && d.hasLost(&was) {
 		switch {
 		case i >= 0:
 			return &openRsp{Result: openFenced, Detail: fmt.Sprintf("in generation %d", was.Fenced[i].Generation)}, nil

@@ -52,7 +52,7 @@ func (s *Server) Shrink(name string, size uint64) error {
 func (s *session) grown(first uint32, out []byte, size int) []byte {
 	var all []grownDevice
 	for d := range s.devices.all {
-		if now := d.exp.sectors.Load(); now > d.sectors {
+		if now := d.exp.sectors.Load(); !d.closed.Load() && now > d.sectors {
 			all = append(all, grownDevice{d.id, now})
 		}
 	}

@@ -112,3 +112,19 @@ func TestMalformedListOfGrownDevices(t *testing.T) {
 		}
 	}
 }
+
+// What is being opened while the disk is made smaller gets to know of no more than is left.
+func TestDiskShrinksWhileItIsBeingOpened(t *testing.T) {
+	srv := startServer(t, ramExport("r", newRAM(1<<20)))
+	d := newDevice(srv.Server.exports["r"], &session{srv: srv.Server}, block.NewID(), false)
+	if err := srv.Shrink("r", 1<<19); err != nil {
+		t.Fatal(err)
+	}
+	if refused, err := srv.Server.admit(d, false); refused != nil || err != nil {
+		t.Fatalf("%+v, %v", refused, err)
+	}
+	if d.sectors*SectorSize != 1<<19 {
+		t.Errorf("it is told of %d sectors", d.sectors)
+	}
+	d.close()
+}

@@ -30,10 +30,11 @@ type device struct {
 	exp        *export
 	sess       *session
 	attachment block.ID
+	name       string // the peer's when it opened it, which may have another one or none by now
 	readOnly   bool
 	migrates   bool // may be a second writer where that is permitted: it asks for it, or was one
 	since      time.Time
-	sectors    uint64 // the export's when it was opened
+	sectors    uint64 // the export's when it was opened. Set before closed is cleared
 	overtakes  *Place // the disk's before it took its place there; nil if it already had it
 
 	flushQueued atomic.Bool   // it is in export.toFlush
@@ -46,6 +47,9 @@ type device struct {
 
 func newDevice(exp *export, s *session, attachment block.ID, readOnly bool) *device {
 	d := &device{exp: exp, sess: s, attachment: attachment, readOnly: readOnly, since: time.Now(), sectors: exp.sectors.Load(), drained: make(chan struct{})}
+	if f := s.srv.nameOf; f != nil {
+		d.name = f(s.info.Peer)
+	}
 	d.drain = sync.OnceFunc(func() { close(d.drained) })
 	d.refs.Store(1)
 	d.closed.Store(true) // until admitted
