@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -166,4 +167,77 @@ func TestDeviceFollowsItsPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the device ends", func() bool { return k.Device(0) == nil })
+}
+
+// What the kernel had requested of a disk does not reach another one that is attached under
+// the name of its device.
+func TestDeviceIsNotTakenOverForAnotherDisk(t *testing.T) {
+	alpha, beta, k := devicePair(t)
+	if _, err := alpha.attachDevice(""); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(alpha.dir, "peers.d/beta.yaml")
+	declared, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := k.Device(0)
+	k.Mount(0, true)
+	alpha.write("peers.d/beta.yaml", fmt.Sprintf("name: beta\naddress: 127.0.0.9\nport: %d\nprotection: loopback\n", beta.port))
+	if _, err := alpha.api.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	alpha.orphan("attached from the peer with the identity")
+	other := newHost(t, "")
+	if _, err := other.api.AddPeer(t.Context(), api.PeerSpec{Name: "alpha", Address: "127.0.0.1", LocalAddress: "127.0.0.9", Port: alpha.port, Protection: "loopback"}); err != nil {
+		t.Fatal(err)
+	}
+	image := other.image("other.img", 1<<20)
+	other.export("disk", image, false)
+	alpha.write("peers.d/beta.yaml", fmt.Sprintf("name: beta\naddress: 127.0.0.9\nport: %d\nprotection: loopback\n", other.port))
+	if _, err := alpha.api.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		_, err := d.Do(cmdWrite, 0, 512, bytes.Repeat([]byte{1}, 512))
+		written <- err
+	}()
+	if at, err := alpha.attachDevice(""); err == nil || k.Device(0) != d {
+		t.Errorf("the device is that of another disk now: %+v, %v", at, err)
+	}
+	_, err = alpha.attachDevice("other")
+	says(t, err, api.CodeInUse, "attached already, as the device beta-disk", "ironwarp detach beta/disk")
+	if err := alpha.api.Detach(t.Context(), "beta", "disk", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-written; err == nil {
+		t.Error("what was requested of the other disk was carried out")
+	}
+	alpha.write("peers.d/beta.yaml", string(declared))
+	if _, err := alpha.api.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	// A daemon that has lost its state knows nothing of a device, which is the second: the
+	// first one is still mounted.
+	if _, err := alpha.attachDevice(""); err != nil {
+		t.Fatal(err)
+	}
+	left := k.Device(1)
+	alpha.stop()
+	if err := os.Remove(filepath.Join(alpha.dir, "state/attachments.json")); err != nil {
+		t.Fatal(err)
+	}
+	alpha.start()
+	k.Mount(1, true)
+	_, err = alpha.attachDevice("")
+	says(t, err, api.CodeInUse, "nbd1 is in use")
+	if k.Device(1) != left {
+		t.Error("a device in use has ended")
+	}
+	k.Mount(1, false)
+	if _, err := alpha.attachDevice(""); err != nil || k.Device(1) == left {
+		t.Errorf("%v, it has the device of before: %t", err, k.Device(1) == left)
+	}
 }

@@ -121,11 +121,11 @@ func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachR
 		return api.Attachment{}, err
 	}
 	go a.narrate(ctx, p, who, emit)
-	if created {
+	if !created {
+		err = at.await(ctx)
+	} else if err = a.clear(at); err == nil {
 		at.migration = req.Migration
 		err = a.bringPatiently(ctx, at) // which has written it down
-	} else {
-		err = at.await(ctx)
 	}
 	if err != nil {
 		if created {
@@ -178,7 +178,7 @@ func (a *Attacher) claim(ctx context.Context, who local.Caller, k Disk, w way, i
 		return nil, false, who.ErrChanged()
 	}
 	before := a.disks[k]
-	if before != nil && !before.isOrphan() {
+	if before != nil && (!before.isOrphan() || before.way != w) {
 		return before, false, before.sameWay(w)
 	}
 	if err := a.nameIsFreeLocked(k, w.device); err != nil {

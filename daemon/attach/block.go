@@ -2,6 +2,7 @@ package attach
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -81,7 +82,9 @@ func (a *Attacher) serveDevice(at *Attachment, s *session, dk *rnbd.Disk, srv *n
 	at.block = block
 	at.mu.Unlock()
 	if !at.up(s, dk, srv, stop, served) {
-		a.removeDevice(at)
+		if at.forGood.Load() {
+			a.removeDevice(at)
+		}
 		stop()
 		<-served
 		return errDetached(at.Key)
@@ -89,6 +92,31 @@ func (a *Attacher) serveDevice(at *Attachment, s *session, dk *rnbd.Disk, srv *n
 	close(at.ready)
 	at.log.Info("disk is attached", "device", block.Path(), "link", block.Link(), "bytes", info.Size)
 	return nil
+}
+
+// clear sees to it that no I/O reaches the disk of a new attachment that a kernel or a guest
+// had requested of another. An orphan that it replaces had the same disk, which is written down
+// of it. A device of its name that is there without one is nobody's, and ends, unless it is in
+// use. It fails with an *api.Error.
+func (a *Attacher) clear(at *Attachment) error {
+	switch {
+	case at.way == way{}: // clients of an NBD socket were disconnected
+		return nil
+	case at.replaces != nil:
+		at.follow(at.replaces.claimed(), nil)
+		return nil
+	case at.device == "":
+		return nil
+	}
+	use, err := a.cfg.Devices.Claim(a.cfg.Context, at.device)
+	if e := (*api.Error)(nil); errors.As(err, &e) {
+		e.Fix = "an earlier daemon has left it: unmount it and end what uses it, then attach again"
+	}
+	if err != nil {
+		return err
+	}
+	defer use.Close()
+	return a.cfg.Devices.Remove(at.device)
 }
 
 // hold keeps the I/O of a device waiting that an earlier life of the daemon has left, until

@@ -60,15 +60,16 @@ func (a *Attacher) forget(list ...*Attachment) {
 	}
 }
 
-// undo is drop of an attachment that has not come up. An orphan that was in its place
-// is there again.
+// undo ends an attachment that has not come up. An orphan that was in its place is there
+// again, and its block device, which is not the attachment's, stays.
 func (a *Attacher) undo(at *Attachment) {
 	a.mu.Lock()
 	if a.disks[at.Key] == at && at.replaces != nil {
 		a.disks[at.Key] = at.replaces
 	}
 	a.mu.Unlock()
-	a.drop(at)
+	a.forget(at)
+	a.end(at)
 }
 
 // Drop is detaching that waits for nobody: NBD clients are told nothing more, and the
