@@ -309,7 +309,7 @@ type SessionPath struct {
 	Failures       uint64  `json:"failed_connects"` // attempts to connect that failed
 	Failovers      uint64  `json:"failovers"`       // requests that went on by another path
 	// Replays are the requests that were sent again by this path, by what they do: read,
-	// write, flush, trim, write zeroes.
+	// write, flush, trim, write zeroes, cache, block status.
 	Replays    map[string]uint64 `json:"replays,omitempty"`
 	Reads      uint64            `json:"reads"`
 	Writes     uint64            `json:"writes"`

@@ -3,6 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/daemon/api"
 )
 
@@ -38,8 +39,8 @@ func collectPaths(sessions []api.Session, gauge, counter emitter) {
 			counter(set.reconnects, float64(p.Reconnects), s.ULP, s.Peer, p.Name)
 			counter(set.failures, float64(p.Failures), s.ULP, s.Peer, p.Name)
 			counter(set.failovers, float64(p.Failovers), s.ULP, s.Peer, p.Name)
-			for kind, n := range p.Replays {
-				counter(set.replays, float64(n), s.ULP, s.Peer, p.Name, kind)
+			for op := range block.Op(block.NumOps) {
+				counter(set.replays, float64(p.Replays[op.String()]), s.ULP, s.Peer, p.Name, op.String())
 			}
 			counter(set.ops, float64(p.Reads), s.ULP, s.Peer, p.Name, "read")
 			counter(set.ops, float64(p.Writes), s.ULP, s.Peer, p.Name, "write")
