@@ -21,6 +21,7 @@ type ClientConfig struct {
 	// Connect.
 	RTRS   rtrs.ClientConfig
 	Logger *slog.Logger
+	Quiet  bool // see Client.SetQuiet
 
 	version rtrs.Protocol // of another release, in tests; 0: Version
 }
@@ -34,6 +35,7 @@ type Client struct {
 	version atomic.Uint32 // that was agreed on, an rtrs.Protocol
 
 	silent atomic.Bool // the server does not say which disks have grown
+	quiet  atomic.Bool // see SetQuiet
 
 	ctx    context.Context // ends with the client
 	cancel context.CancelFunc
@@ -53,6 +55,7 @@ func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Client{log: cfg.Logger, newest: cmp.Or(cfg.version, Version)}
+	c.quiet.Store(cfg.Quiet)
 	cfg.RTRS.OnConnect = c.onConnect
 	cfg.RTRS.OnResend, cfg.RTRS.OnNoPath, cfg.RTRS.KindOf = onResend, c.failHeld, kindOf
 	if cfg.RTRS.Logger == nil {

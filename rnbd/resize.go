@@ -65,20 +65,32 @@ func (s *session) grown(first uint32, out []byte, size int) []byte {
 	return answer
 }
 
+// SetQuiet says whether a session without I/O asks nothing of its server, so that its security
+// associations may be given up: then it learns with the next I/O that a disk has grown.
+func (c *Client) SetQuiet(on bool) { c.quiet.Store(on) }
+
 // watchSizes asks the server again and again which disks have grown.
 func (c *Client) watchSizes() {
 	t := time.NewTicker(sizeInterval)
 	defer t.Stop()
+	var asked rtrs.Stats
 	for {
 		select {
 		case <-t.C:
 		case <-c.ctx.Done():
 			return
 		}
-		if c.Version() >= versionGrown && !c.silent.Load() && c.rt.HasPath() {
+		if c.asksAfter(asked) {
 			c.askSizes(c.ctx)
+			asked = c.rt.Stats()
 		}
 	}
+}
+
+// asksAfter reports whether the server is to be asked, for which a quiet session had these
+// counts when it asked before.
+func (c *Client) asksAfter(asked rtrs.Stats) bool {
+	return c.Version() >= versionGrown && !c.silent.Load() && c.rt.HasPath() && !(c.quiet.Load() && c.rt.Stats() == asked)
 }
 
 // askSizes asks once. A server that fails to answer is not asked again until the session is

@@ -49,6 +49,27 @@ func TestDiskGrowsWhileItIsAttached(t *testing.T) {
 	}
 }
 
+// A quiet session does not ask what has grown until it has had I/O: its security associations
+// are given up when nothing moves.
+func TestQuietSessionAsksNothingWithoutIO(t *testing.T) {
+	r := newRAM(1 << 20)
+	c := connectOne(t, startLink(t, startServer(t, ramExport("r", r)).addr.String()))
+	d := openDisk(t, c, "r")
+	c.askSizes(testContext(t))
+	asked := c.rt.Stats()
+	if !c.asksAfter(asked) {
+		t.Error("a session asks although nothing moves, unless it is quiet")
+	}
+	c.SetQuiet(true)
+	if c.asksAfter(asked) {
+		t.Error("a quiet session asks although nothing moves")
+	}
+	write(t, d, filled(7), 0)
+	if !c.asksAfter(asked) {
+		t.Error("nothing is asked after I/O")
+	}
+}
+
 // Many disks that have grown come in several answers.
 func TestManyDisksGrow(t *testing.T) {
 	const disks = 300

@@ -230,6 +230,7 @@ func (a *Attacher) followPaths(k sessionKey, s *session) {
 	if is.Heartbeat.Interval != was.Heartbeat.Interval || is.Heartbeat.Missed != was.Heartbeat.Missed {
 		cl.Session().SetHeartbeat(is.Heartbeat)
 	}
+	cl.SetQuiet(is.IdleReap > 0)
 	if is.ReconnectAttempts != was.ReconnectAttempts {
 		cl.Session().SetReconnectAttempts(is.ReconnectAttempts)
 	}
@@ -280,7 +281,7 @@ func (a *Attacher) connect(ctx context.Context, by *local.Consumer, p Peer, s *s
 				Paths: configs, Policy: c.Policy, Heartbeat: c.Heartbeat, NoPath: c.NoPath, ReconnectAttempts: c.ReconnectAttempts,
 				Conns: c.Connections, QueueDepth: a.cfg.Config().Limits.QueueSize, Setup: c.Setup(),
 			},
-			Logger: a.log.With("peer", c.Name),
+			Logger: a.log.With("peer", c.Name), Quiet: c.IdleReap > 0,
 		})
 		return err
 	})
