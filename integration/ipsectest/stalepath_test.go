@@ -52,10 +52,12 @@ func TestGuardThatIsPutBackStopsWhatIsUnderWay(t *testing.T) {
 			if err := guard.Install(p.alpha.specOf(p.beta, transport.TCP, esp.Userland)); err != nil {
 				t.Fatal(err)
 			}
+			seen.settle(t, p.alpha)
 			before := sent()
 			wire := capture(t, p.beta)
 			from := retransmits(t, c)
 			eventually(t, "TCP has tried again and again", func() bool { return retransmits(t, c) >= from+2 })
+			seen.settle(t, p.alpha)
 			if n := sent() - before; n != 0 {
 				t.Errorf("%d packets of the link have left in clear although the guard is back", n)
 			}

@@ -1,6 +1,8 @@
 package ipsectest
 
 import (
+	"bytes"
+	"crypto/rand"
 	"encoding/binary"
 	"net"
 	"net/netip"
@@ -199,14 +201,21 @@ func (n *neighbour) send(packet []byte) {
 // sniffer sees the TCP segments of a host after ESP has decrypted them, clear ones
 // as well, and with userland ESP those that are to be encrypted.
 type sniffer struct {
-	mu   sync.Mutex
-	seen []segment
+	mu    sync.Mutex
+	seen  []segment
+	marks []string // what settle has sent
 }
 
 func sniff(t *testing.T, h *host) *sniffer {
 	t.Helper()
 	s := &sniffer{}
 	packets(t, h, func(b []byte) {
+		if i := bytes.Index(b, []byte(settled)); i >= 0 {
+			s.mu.Lock()
+			s.marks = append(s.marks, string(b[i:]))
+			s.mu.Unlock()
+			return
+		}
 		if seg, ok := parse(b); ok && (seg.from.Port() == port || seg.to.Port() == port) {
 			seg.data = append([]byte{}, seg.data...)
 			s.mu.Lock()
@@ -215,6 +224,32 @@ func sniff(t *testing.T, h *host) *sniffer {
 		}
 	})
 	return s
+}
+
+// settled is how what settle sends begins.
+const settled = "everything before this is counted "
+
+// settle returns when the sniffer has seen all that crossed the host's devices before the call.
+func (s *sniffer) settle(t *testing.T, h *host) {
+	t.Helper()
+	mark := settled + rand.Text()
+	err := h.Do(func() error {
+		c, err := net.Dial("udp", "127.0.0.1:9")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Write([]byte(mark))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "what has crossed the devices is counted", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return slices.Contains(s.marks, mark)
+	})
 }
 
 // sniffESP returns a function that returns the ESP packets that a host has
