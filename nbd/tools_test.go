@@ -79,14 +79,21 @@ func fileServer(t testing.TB, size int) (uri, path string, content []byte) {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	_, uri = serveFile(t, path)
+	return uri, path, content
+}
+
+// serveFile serves a file as the export disk.
+func serveFile(t testing.TB, path string) (s *server, uri string) {
+	t.Helper()
 	st, err := backing.Open(path, backing.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := nbdtest.NewDisk(st)
 	t.Cleanup(func() { d.Close(); st.Close() })
-	s := serve(t, d, nbd.Config{})
-	return "nbd+unix:///disk?socket=" + url.QueryEscape(s.path), path, content
+	s = serve(t, d, nbd.Config{})
+	return s, "nbd+unix:///disk?socket=" + url.QueryEscape(s.path)
 }
 
 // sparseServer serves a file of n bytes with data, random, only in the middle.
@@ -104,14 +111,8 @@ func sparseServer(t testing.TB, n, from, to int) (s *server, uri string, content
 	if err := errors.Join(err, f.Truncate(int64(n))); err != nil {
 		t.Fatal(err)
 	}
-	st, err := backing.Open(path, backing.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := nbdtest.NewDisk(st)
-	t.Cleanup(func() { d.Close(); st.Close() })
-	s = serve(t, d, nbd.Config{})
-	return s, "nbd+unix:///disk?socket=" + url.QueryEscape(s.path), content
+	s, uri = serveFile(t, path)
+	return s, uri, content
 }
 
 // wantRead fails unless clients have read about n bytes.
@@ -308,13 +309,8 @@ func TestErrorsOfRealStorageReachTheClient(t *testing.T) {
 	if err := os.Truncate(path, 4<<20); err != nil {
 		t.Fatal(err)
 	}
-	st, err := backing.Open(path, backing.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := nbdtest.NewDisk(st)
-	t.Cleanup(func() { d.Close(); st.Close() })
-	c := serve(t, d, nbd.Config{}).connect(true)
+	s, _ := serveFile(t, path)
+	c := s.connect(true)
 	want(t, c, "write that fits", 0, cmdWrite, 0, 64<<10, make([]byte, 64<<10), 0)
 	want(t, c, "write that does not", 0, cmdWrite, 1<<20, 1<<20, make([]byte, 1<<20), 28)
 	want(t, c, "trim", 0, cmdTrim, 1<<20, 1<<20, nil, 0)
