@@ -323,6 +323,11 @@ func (s *scene) judge(t *testing.T, carried int64) {
 	for _, fault := range s.faults(counts, carried) {
 		t.Error(fault)
 	}
+	for i, wire := range s.wire {
+		if c, err := wire.Stop(); err != nil || c.ESP == 0 {
+			t.Errorf("nothing of the link crossed wire %d, so that nothing is known of it: %v, %v", i, c, err)
+		}
+	}
 	s.control(t)
 }
 
