@@ -32,8 +32,8 @@ type clientPath struct {
 	avoided  atomic.Bool // its security association has been away for a while
 	useful   atomic.Bool // an I/O has completed here
 	failOnce sync.Once
-	failed   chan struct{}
-	err      error // valid once failed is closed
+	failed   chan struct{} // closed with the client's lock held, when it is taken out of use
+	err      error         // valid once failed is closed
 }
 
 // clientConn is one connection of a path. It has its own completion queue, so one
@@ -54,7 +54,6 @@ func (t *clientPath) fail(err error) {
 	t.failOnce.Do(func() {
 		t.err = err
 		t.cl.pathDown(t, err)
-		close(t.failed)
 	})
 }
 

@@ -95,6 +95,24 @@ func TestControlRequestsKeepTheirOrder(t *testing.T) {
 	}
 }
 
+// A path that is lost while it waits for its turn to come into use takes no control requests:
+// each would fail at once, for ever.
+func TestPathThatIsLostBeforeItsUseTakesNoControlRequests(t *testing.T) {
+	srv := startServer(t, ServerConfig{NewSession: newMemory(1).session})
+	cl := connect(t, clientConfig(newHost(t), srv.addr, "a"))
+	cl.mu.Lock()
+	lost, epoch := cl.ctlPath, cl.epoch
+	cl.mu.Unlock()
+	srv.stop(t)
+	eventually(t, "the path is lost", lost.isDown)
+	if err := cl.enter(testContext(t), lost, epoch); err == nil || err != lost.err {
+		t.Errorf("it came into use: %v", err)
+	}
+	if cl.HasPath() {
+		t.Error("control requests take it")
+	}
+}
+
 // The memory of a control request is there for as long as it is used, though the client is
 // closed meanwhile.
 func TestControlRequestOfAClientThatIsClosed(t *testing.T) {

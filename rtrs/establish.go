@@ -104,6 +104,10 @@ func (cl *Client) enter(ctx context.Context, t *clientPath, epoch uuid) error {
 		cl.mu.Unlock()
 	}
 	cl.mu.Lock()
+	if t.isDown() {
+		cl.mu.Unlock()
+		return t.err // nobody would take it out of use again
+	}
 	t.path.current = t
 	if cl.ctlPath == nil || !known {
 		if cl.ctlPath == nil && !cl.closing {

@@ -165,6 +165,7 @@ func (cl *Client) SetReconnectAttempts(n int) {
 func (cl *Client) pathDown(t *clientPath, err error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
+	close(t.failed)
 	up := slices.DeleteFunc(slices.Clone(*cl.up.Load()), func(o *clientPath) bool { return o == t })
 	cl.up.Store(&up)
 	if cl.ctlPath == t {
@@ -264,11 +265,9 @@ func (cl *Client) resume(t *clientPath, epoch uuid) error {
 	for {
 		cl.mu.Lock()
 		if len(cl.parked) == 0 || cl.closing {
-			select {
-			case <-t.failed:
+			if t.isDown() {
 				cl.mu.Unlock()
 				return t.err
-			default:
 			}
 			up := append(slices.Clone(*cl.up.Load()), t)
 			cl.up.Store(&up)
