@@ -72,6 +72,7 @@ func (r *results) read(in io.Reader, pass, variant string, done func(packageDone
 	output := make(map[key][]string)
 	builds := make(map[string][]string)
 	current := make(map[key]outcome)
+	open := make(map[string]float64) // packages that have not ended, with what their last event took
 	finish := func(k key, o outcome) {
 		current[k] = o
 		r.record(k, verdict{outcome: o, output: output[k], pass: pass})
@@ -80,12 +81,17 @@ func (r *results) read(in io.Reader, pass, variant string, done func(packageDone
 	for {
 		var e event
 		if err := dec.Decode(&e); err == io.EOF {
+			// The end of a test binary that dies within a test carries that test's name.
+			for pkg, elapsed := range open {
+				done(r.closePackage(event{Action: "fail", Package: pkg, Elapsed: elapsed}, output, current, finish))
+			}
 			return nil
 		} else if err != nil {
 			return err
 		}
 		if e.Package != "" {
 			e.Package += variant
+			open[e.Package] = e.Elapsed
 		}
 		k := key{e.Package, e.Test}
 		switch e.Action {
@@ -109,6 +115,7 @@ func (r *results) read(in io.Reader, pass, variant string, done func(packageDone
 			if e.FailedBuild != "" {
 				output[k] = append(output[k], builds[e.FailedBuild]...)
 			}
+			delete(open, e.Package)
 			done(r.closePackage(e, output, current, finish))
 		}
 	}

@@ -78,6 +78,19 @@ func TestPackageThatDiesFailsItsRunningTest(t *testing.T) {
 	}
 }
 
+// TestPackageThatDiesWithinATest has the end of a binary that panics: test2json puts the
+// test's name into its last event, and the package has none of its own.
+func TestPackageThatDiesWithinATest(t *testing.T) {
+	r := newResults()
+	done := feed(t, r, "hosts", "run m/a TestT", "run m/a TestT/one", "output m/a TestT/one panic: test timed out", "fail m/a TestT/one")
+	if got, want := line(r), "0 passed, 1 failed, 0 skipped"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if len(done) != 1 || done[0].failed != 1 || done[0].outcome != failed {
+		t.Errorf("package summary: %+v", done)
+	}
+}
+
 func TestBuildFailureCountsAsFailureAndShowsItsOutput(t *testing.T) {
 	r := newResults()
 	in := `{"ImportPath":"m/a","Action":"build-output","Output":"a.go:1: bad\n"}
