@@ -87,17 +87,22 @@ func newPackedRing(mem *memory, num uint16, at vringAddr, base uint32, eventInde
 	})
 }
 
-// place finds the ring's parts in other memory.
-func (r *packedRing) place(mem *memory, at vringAddr) (err error) {
-	if r.desc, err = mem.user(at.desc, uint64(r.num)*descLen, 16); err != nil {
+// place finds the ring's parts in other memory. Where it fails, the ring stays where it is.
+func (r *packedRing) place(mem *memory, at vringAddr) error {
+	desc, err := mem.user(at.desc, uint64(r.num)*descLen, 16)
+	if err != nil {
 		return err
 	}
-	if r.driver, err = mem.user(at.avail, 4, 4); err != nil {
+	driver, err := mem.user(at.avail, 4, 4)
+	if err != nil {
 		return err
 	}
-	r.device, err = mem.user(at.used, 4, 4)
-	r.mem = mem
-	return err
+	device, err := mem.user(at.used, 4, 4)
+	if err != nil {
+		return err
+	}
+	r.mem, r.desc, r.driver, r.device = mem, desc, driver, device
+	return nil
 }
 
 func (r *packedRing) base() uint32 { return r.avail.word() | r.avail.word()<<16 }

@@ -23,7 +23,8 @@ type ring interface {
 	rearm() (more bool)
 	// base is where the ring goes on after a stop.
 	base() uint32
-	// place finds the ring in other memory. It fails if not all of it is there.
+	// place finds the ring in other memory. It fails, and changes nothing, if not all of it is
+	// there.
 	place(mem *memory, at vringAddr) error
 }
 

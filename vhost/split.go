@@ -54,18 +54,23 @@ func newSplitRing(mem *memory, num uint16, at vringAddr, base uint32, eventIndex
 	return r, err
 }
 
-// place finds the ring's parts in other memory.
-func (r *splitRing) place(mem *memory, at vringAddr) (err error) {
+// place finds the ring's parts in other memory. Where it fails, the ring stays where it is.
+func (r *splitRing) place(mem *memory, at vringAddr) error {
 	n := uint64(r.num)
-	if r.desc, err = mem.user(at.desc, n*descLen, 16); err != nil {
+	desc, err := mem.user(at.desc, n*descLen, 16)
+	if err != nil {
 		return err
 	}
-	if r.avail, err = mem.user(at.avail, availLen+2*n, 2); err != nil {
+	avail, err := mem.user(at.avail, availLen+2*n, 2)
+	if err != nil {
 		return err
 	}
-	r.used, err = mem.user(at.used, usedLen+8*n, 4)
-	r.mem = mem
-	return err
+	used, err := mem.user(at.used, usedLen+8*n, 4)
+	if err != nil {
+		return err
+	}
+	r.mem, r.desc, r.avail, r.used = mem, desc, avail, used
+	return nil
 }
 
 func (r *splitRing) base() uint32 { return uint32(r.lastAvail) }
