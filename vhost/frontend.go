@@ -80,6 +80,7 @@ func (f *frontend) fail(err error) {
 func (f *frontend) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
 		f.nc.SetReadDeadline(time.Unix(1, 0))
+		f.nc.SetWriteDeadline(time.Now().Add(f.srv.cfg.DrainTimeout)) // it may not read its replies
 		time.AfterFunc(f.srv.cfg.DrainTimeout, f.cancel)
 	})()
 	var err error

@@ -320,6 +320,30 @@ func TestFullCounter(t *testing.T) {
 	end()
 }
 
+// Nor does one that asks and does not read the answers.
+func TestUnreadReplies(t *testing.T) {
+	_, path, end := serve(t, nbdtest.NewMemory(diskSize))
+	f := connect(t, path, vhosttest.Options{Memory: 16 << 20})
+	var err error
+	for err == nil {
+		f.Conn.SetWriteDeadline(time.Now().Add(time.Second))
+		err = f.Send(vhosttest.GetFeatures, 0, nil)
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		end()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the server does not end")
+	}
+}
+
 // While a front end is connected another is hung up on. When the first has hung up, one that
 // waits is served once the first one's requests have ended.
 func TestOneAtATime(t *testing.T) {
