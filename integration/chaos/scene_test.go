@@ -161,10 +161,13 @@ func (s *scene) pathOptions(n, peer *node.Node) (options []string) {
 // export is the disk's name.
 func (s *scene) export() string { return "disk-" + string(s.lab.Canary()) }
 
-func (s *scene) attach(t *testing.T) {
+// image is the disk's file.
+func (s *scene) image() string { return filepath.Join(s.beta.Dir(), "disk.img") }
+
+// attach makes the disk; options are those of `attach`.
+func (s *scene) attach(t *testing.T, options ...string) {
 	t.Helper()
-	path := filepath.Join(s.beta.Dir(), "disk.img")
-	f, err := os.Create(path)
+	f, err := os.Create(s.image())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,10 +175,10 @@ func (s *scene) attach(t *testing.T) {
 	if err := f.Truncate(diskSize); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.beta.Ironwarp(t.Context(), nil, "export", "add", "--allow", "alpha", s.export(), path); err != nil {
+	if _, err := s.beta.Ironwarp(t.Context(), nil, "export", "add", "--allow", "alpha", s.export(), s.image()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.alpha.Query(t.Context(), &s.disk, "attach", "beta/"+s.export()); err != nil {
+	if err := s.alpha.Query(t.Context(), &s.disk, append([]string{"attach", "beta/" + s.export()}, options...)...); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -68,9 +68,9 @@ func (l *lab) took(name string, clock, cpu time.Duration) {
 //
 // unlocked: all has ended.
 func (l *lab) printTimes(w io.Writer) {
-	fmt.Fprintf(w, "\n%-16s %8s %8s\n", "the machine", "clock", "CPU")
+	fmt.Fprintf(w, "\n%-22s %8s %8s\n", "the machine", "clock", "CPU")
 	for _, t := range l.times {
-		fmt.Fprintf(w, "%-16s %7.0fs %7.0fs\n", t.name, t.clock.Seconds(), t.cpu.Seconds())
+		fmt.Fprintf(w, "%-22s %7.0fs %7.0fs\n", t.name, t.clock.Seconds(), t.cpu.Seconds())
 	}
 }
 

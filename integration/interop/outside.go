@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -35,6 +36,8 @@ var outsides = []outside{
 		what: "a host whose power is cut", document: powerHead},
 	{part: partDevice, log: "chaos", test: "TestBlockDevice", limit: 15 * time.Minute, title: "block devices",
 		what: "a remote disk as a block device of the kernel", document: deviceHead},
+	{part: partDevice, log: "chaos", test: "TestGuestOfAVhostUserDisk", limit: 10 * time.Minute, title: "disks of guests",
+		what: "a guest of QEMU with a remote disk", document: guestHead},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
 		what: "README's two hosts with systemd", document: mountedHead, mayLack: true, apart: true},
 }
@@ -46,10 +49,13 @@ type outsideOutcome struct {
 	trouble
 }
 
+// dir is where its files are in a run's directory.
+func (o outside) dir(run string) string { return filepath.Join(run, o.part, o.test) }
+
 // outside runs one, with the virtual machine in the cache.
 func (l *lab) outside(ctx context.Context, what outside, cache, out string) (o outsideOutcome, err error) {
 	o.outside = what
-	out = filepath.Join(out, o.part)
+	out = o.dir(out)
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return o, err
 	}
@@ -75,7 +81,7 @@ func (l *lab) outside(ctx context.Context, what outside, cache, out string) (o o
 	if err != nil && !errors.As(err, &exit) {
 		return o, err
 	}
-	l.took(o.part, time.Since(begin), cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
+	l.took(strings.TrimPrefix(o.test, "Test"), time.Since(begin), cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
 	status := fmt.Sprintln(cmd.ProcessState.ExitCode())
 	if err := os.WriteFile(filepath.Join(out, o.log+".status"), []byte(status), 0o644); err != nil {
 		return o, err
@@ -120,7 +126,7 @@ func (o *outsideOutcome) skipped() int {
 func (o *outsideOutcome) print(w io.Writer, dir string) {
 	printRows(w, o.title, rowsOf(o.tests))
 	o.trouble.print(w)
-	log, _ := os.ReadFile(filepath.Join(dir, o.part, o.log+".log"))
+	log, _ := os.ReadFile(filepath.Join(o.dir(dir), o.log+".log"))
 	for _, t := range o.tests {
 		if t.Result == resultFail {
 			fmt.Fprintf(w, "\n%s: FAILED\n%s\n", t.Name, complaints(string(log), t.Name))
@@ -148,6 +154,14 @@ const deviceHead = `
 
 In the virtual machine, whose kernel has nbd, a disk is attached as a block device with ext4 on it, on which fio writes and verifies
 files meanwhile.
+
+`
+
+const guestHead = `
+## Disks of guests
+
+A guest of QEMU has a disk of the exporting host's through the attaching host's vhost-user socket; fio writes and verifies it in the guest
+meanwhile, and in the end the exported file is compared with what the guest reads.
 
 `
 

@@ -30,6 +30,9 @@ type Options struct {
 	// and so on. What it writes to them is in the file even without a flush when QEMU is
 	// killed; what is only in its page cache is not.
 	Disks []string
+	// Sockets are vhost-user back ends, whose disks the guest has behind those: QEMU
+	// connects again within a second when one hangs up.
+	Sockets []string
 	// Forward, if not nil, gives the guest a network card (modprobe virtio_net) of address
 	// 10.0.2.15/24 in a network of its own with this host, which is 10.0.2.2 there. The
 	// map's keys are ports of 127.0.0.1 here, its values the guest's TCP ports behind
@@ -166,6 +169,13 @@ func (im *Image) args(out string, o Options) []string {
 	for i, file := range o.Disks {
 		id := "disk" + strconv.Itoa(i)
 		args = append(args, "-drive", "if=none,format=raw,cache=writeback,id="+id+",file="+strings.ReplaceAll(file, ",", ",,"), "-device", "virtio-blk-pci,drive="+id+",serial="+id)
+	}
+	if len(o.Sockets) > 0 {
+		args = append(args, "-object", "memory-backend-memfd,id=mem,share=on,size="+strconv.Itoa(memory)+"M", "-machine", "memory-backend=mem")
+	}
+	for i, path := range o.Sockets {
+		id := "socket" + strconv.Itoa(i)
+		args = append(args, "-chardev", "socket,reconnect=1,id="+id+",path="+strings.ReplaceAll(path, ",", ",,"), "-device", "vhost-user-blk-pci,chardev="+id)
 	}
 	if o.Forward != nil {
 		net := "user,id=net,restrict=on"

@@ -35,8 +35,8 @@ func TestGuestScriptsAreShell(t *testing.T) {
 }
 
 func TestPathsWithCommasReachQEMUWhole(t *testing.T) {
-	args := strings.Join((&Image{dir: "/c,d"}).args("/a,b", Options{}), " ")
-	for _, want := range []string{"path=/a,,b,security_model=none", "path=/c,,d/modules,security", "-smp 2 "} {
+	args := strings.Join((&Image{dir: "/c,d"}).args("/a,b", Options{Sockets: []string{"/e,f"}}), " ")
+	for _, want := range []string{"path=/a,,b,security_model=none", "path=/c,,d/modules,security", "id=socket0,path=/e,,f -device", "-smp 2 "} {
 		if !strings.Contains(args, want) {
 			t.Errorf("%q is not in: %s", want, args)
 		}
