@@ -207,12 +207,13 @@ func (c *conn) stopSoon() {
 	})
 }
 
-// drain waits until every request was answered, or cannot be.
+// drain waits until every request was answered, or cannot be. A request's slot is free before
+// the last of its reply is sent to a client that is slow to read it.
 func (c *conn) drain() {
 	c.flush()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.freeCount+c.freedN < c.allocated && !c.cut {
+	for (c.flushing || c.freeCount+c.freedN < c.allocated) && !c.cut {
 		c.change.Wait()
 	}
 }

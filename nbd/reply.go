@@ -210,6 +210,7 @@ func (c *conn) lockIfMore(batch *slot) bool {
 		return true
 	}
 	c.flushing = false
+	c.change.Broadcast()
 	c.mu.Unlock()
 	return false
 }
