@@ -147,7 +147,7 @@ func TestWriterOfAnotherHostIsNamed(t *testing.T) {
 	}
 	ok(t, alpha.attach("disk"), cmdWrite, 0, 512, make([]byte, 512))
 	_, err := gamma.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk"}, nil)
-	says(t, err, api.CodeInUse, "one writer at a time, and that is ", "--writers shared")
+	says(t, err, api.CodeInUse, "one writer at a time, or two during a migration, and there is ", "--writers shared")
 	if err := beta.api.RemoveExport(t.Context(), "disk", true); err != nil {
 		t.Fatal(err)
 	}

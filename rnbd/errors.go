@@ -55,7 +55,7 @@ func (e *OpenError) advice() string {
 	case errors.Is(err, syscall.EBUSY):
 		return "the server is still carrying out I/O from before the session was lost"
 	case errors.Is(err, ErrInUse):
-		return "it has one writer at a time, and that is " + e.Detail + "; detach it there, or export it with shared writers if all of them know of each other, or with two for a migration"
+		return "it has one writer at a time, or two during a migration, and there is " + e.Detail + "; detach it there, or export it with shared writers if all of them know of each other"
 	case errors.Is(err, ErrOtherDisk):
 		return "another disk stands there now than the one that was attached; detach it and attach it again if that is meant"
 	case errors.Is(err, ErrDamaged):

@@ -12,7 +12,7 @@ import (
 // both hosts at once.
 func TestIdleStreamsGetTheirSABackWithTheFirstIO(t *testing.T) {
 	s := newScene(t)
-	before, began := s.streams(t), time.Now()
+	before, began := s.streams(t, s.alpha), time.Now()
 	var carried int64
 	for range 5 {
 		if n := s.deleteAtOnce(t, s.nodes()); n["alpha"]+n["beta"] == 0 {
@@ -38,7 +38,7 @@ func TestIdleStreamsGetTheirSABackWithTheFirstIO(t *testing.T) {
 		done := l.end(t)
 		carried += done.Written + done.Read
 	}
-	same, text := node.SameStreams(before, s.streams(t), time.Since(began))
+	same, text := node.SameStreams(before, s.streams(t, s.alpha), time.Since(began))
 	if !same {
 		t.Errorf("the streams are not the same: %s", text)
 	}
@@ -49,7 +49,7 @@ func TestIdleStreamsGetTheirSABackWithTheFirstIO(t *testing.T) {
 // reaper on both hosts whenever the I/O pauses.
 func TestIdleReaperTakesSAsAndTheFirstIOBringsThemBack(t *testing.T) {
 	s := newScene(t, "--idle-reap", "10s")
-	before, began := s.streams(t), time.Now()
+	before, began := s.streams(t, s.alpha), time.Now()
 	var carried int64
 	for range 2 {
 		// Heartbeats of the sessions may bring one back for a moment.
@@ -66,7 +66,7 @@ func TestIdleReaperTakesSAsAndTheFirstIOBringsThemBack(t *testing.T) {
 	if a+b < 2 {
 		t.Error("the SAs have gone, but not by the reaper")
 	}
-	same, text := node.SameStreams(before, s.streams(t), time.Since(began))
+	same, text := node.SameStreams(before, s.streams(t, s.alpha), time.Since(began))
 	if !same {
 		t.Errorf("the streams are not the same: %s", text)
 	}

@@ -46,6 +46,7 @@ const (
 type scene struct {
 	lab         *lab.Lab
 	alpha, beta *node.Node
+	others      []*node.Node   // hosts beside them
 	disk        api.Attachment // on alpha
 	wire        lab.Captures
 	kind        transport.Kind        // what carries the streams
@@ -90,24 +91,27 @@ func (s *scene) port() uint16 {
 	return linkPort
 }
 
-func (s *scene) start(t *testing.T) {
+func (s *scene) start(t *testing.T, others ...string) {
 	t.Helper()
-	s.hosts(t)
+	s.hosts(t, others...)
 	s.join(t)
 	s.attach(t)
 }
 
-// hosts starts two hosts with a daemon each, which do not know each other, and
+// hosts starts alpha, beta and others with a daemon each, which do not know each other, and
 // the capture.
-func (s *scene) hosts(t *testing.T) {
+func (s *scene) hosts(t *testing.T, others ...string) {
 	t.Helper()
 	require(t)
 	if s.kind == transport.SCTP {
 		lab.RequireKernelSCTP(t)
 	}
 	binary := program.Path(t)
-	s.lab = lab.Start(t, lab.Config{CharonEnv: s.charonEnv, Wires: s.wires})
+	s.lab = lab.Start(t, lab.Config{CharonEnv: s.charonEnv, Wires: s.wires, Hosts: append([]string{"alpha", "beta"}, others...)})
 	s.alpha, s.beta = node.New(s.lab.Host("alpha"), binary), node.New(s.lab.Host("beta"), binary)
+	for _, name := range others {
+		s.others = append(s.others, node.New(s.lab.Host(name), binary))
+	}
 	t.Cleanup(func() {
 		for _, n := range s.nodes() {
 			if err := n.Stop(); err != nil {
@@ -126,7 +130,7 @@ func (s *scene) hosts(t *testing.T) {
 	s.capture(t, "")
 }
 
-func (s *scene) nodes() []*node.Node { return []*node.Node{s.alpha, s.beta} }
+func (s *scene) nodes() []*node.Node { return append([]*node.Node{s.alpha, s.beta}, s.others...) }
 
 func (s *scene) other(n *node.Node) *node.Node {
 	if n == s.alpha {
@@ -187,8 +191,12 @@ func (s *scene) attach(t *testing.T, options ...string) {
 // any packet is allowed on them.
 func (s *scene) capture(t *testing.T, unjudged string) {
 	t.Helper()
+	at := s.alpha
+	if len(s.others) > 0 {
+		at = s.beta // with whom all of them talk
+	}
 	var err error
-	if s.wire, err = s.alpha.CaptureAll(t.Context(), lab.CaptureOptions{Unjudged: unjudged}); err != nil {
+	if s.wire, err = at.CaptureAll(t.Context(), lab.CaptureOptions{Unjudged: unjudged}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -199,14 +207,21 @@ type load struct {
 	ended   chan struct{}
 	done    node.Done
 	err     error
+	at      *node.Node // where it runs
 	began   time.Time
 	streams []api.Stream // at the beginning
 }
 
-// begin starts the load and waits until data flows.
+// begin starts the load on alpha and waits until data flows.
 func (s *scene) begin(t *testing.T, how node.Load) *load {
 	t.Helper()
-	how.URI = s.disk.URI
+	return s.beginAt(t, s.alpha, s.disk, how)
+}
+
+// beginAt is begin on another host that has the disk attached.
+func (s *scene) beginAt(t *testing.T, at *node.Node, disk api.Attachment, how node.Load) *load {
+	t.Helper()
+	how.URI = disk.URI
 	if how.Size == 0 {
 		how.Size = 16 << 20
 	}
@@ -215,11 +230,11 @@ func (s *scene) begin(t *testing.T, how node.Load) *load {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	stop := make(chan struct{})
-	l := &load{stop: sync.OnceFunc(func() { close(stop) }), ended: make(chan struct{}), began: time.Now()}
-	l.streams = s.streams(t)
+	l := &load{stop: sync.OnceFunc(func() { close(stop) }), ended: make(chan struct{}), began: time.Now(), at: at}
+	l.streams = s.streams(t, at)
 	go func() {
 		defer close(l.ended)
-		l.done, l.err = how.Run(ctx, s.alpha, stop)
+		l.done, l.err = how.Run(ctx, at, stop)
 	}()
 	t.Cleanup(func() { cancel(); <-l.ended })
 	s.mustFlow(t, l)
@@ -229,9 +244,9 @@ func (s *scene) begin(t *testing.T, how node.Load) *load {
 // loadTimeout bounds a load of unknown length.
 const loadTimeout = 4 * time.Minute
 
-func (s *scene) streams(t *testing.T) []api.Stream {
+func (s *scene) streams(t *testing.T, at *node.Node) []api.Stream {
 	t.Helper()
-	list, err := s.alpha.Streams(t.Context(), "beta")
+	list, err := at.Streams(t.Context(), "beta")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +277,7 @@ func (s *scene) awaitFlow(ctx context.Context, l *load) error {
 	var base uint64
 	known := false
 	return s.await(ctx, "verified I/O goes on", l, func(ctx context.Context) bool {
-		io, err := s.alpha.DiskIO(ctx, s.export())
+		io, err := l.at.DiskIO(ctx, s.export())
 		moved := io.ReadBytes + io.WriteBytes
 		switch {
 		case err != nil:
@@ -305,7 +320,7 @@ func (s *scene) eventually(t *testing.T, what string, l *load, ask func(context.
 // sameStreams fails the test unless the streams are those from when the load began.
 func (s *scene) sameStreams(t *testing.T, l *load) {
 	t.Helper()
-	same, text := node.SameStreams(l.streams, s.streams(t), time.Since(l.began))
+	same, text := node.SameStreams(l.streams, s.streams(t, l.at), time.Since(l.began))
 	if !same {
 		t.Errorf("the streams are not the same: %s", text)
 		return

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/integration/node"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
 )
 
@@ -105,20 +106,29 @@ func (s *scene) forget(t *testing.T) {
 // firstByte reads a block of the disk.
 func (s *scene) firstByte(t *testing.T, socket string) {
 	t.Helper()
-	c, err := net.Dial("unix", filepath.Join(s.alpha.RunDir(), strings.TrimPrefix(socket, "/run/")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := s.nbd(t, s.alpha, socket)
 	defer c.Close()
-	client, err := nbdtest.Connect(c, s.export(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const read = 0 // NBD_CMD_READ
-	r, err := client.Do(0, read, 0, 4096, nil)
+	r, err := c.Do(0, nbdRead, 0, 4096, nil)
 	if err != nil || r.Error != 0 || !bytes.Equal(r.Data, make([]byte, 4096)) {
 		t.Fatalf("read the first block: %v, error %d", err, r.Error)
 	}
+}
+
+// NBD's commands and an error, as its protocol document numbers them.
+const (
+	nbdRead, nbdWrite = 0, 1
+	nbdEPERM          = 1
+)
+
+// nbd connects to an attached disk of a host.
+func (s *scene) nbd(t *testing.T, n *node.Node, socket string) *nbdtest.Client {
+	t.Helper()
+	c, err := net.Dial("unix", filepath.Join(n.RunDir(), strings.TrimPrefix(socket, "/run/")))
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	client, err := nbdtest.Connect(c, s.export(), false)
+	must(t, err)
+	return client
 }
 
 // logged returns when a line of the log was written.
