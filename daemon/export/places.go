@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/rnbd"
 )
@@ -34,7 +35,11 @@ func (r *Exporter) loadPlaces() []rnbd.Place {
 	if err == nil {
 		err = json.Unmarshal(data, &p)
 	}
-	if err == nil && p.Version != placesVersion {
+	switch {
+	case err != nil:
+	case p.Version == 1:
+		p.Disks, err = placesOfBefore(data)
+	case p.Version != placesVersion:
 		err = fmt.Errorf("version %d, this daemon knows %d", p.Version, placesVersion)
 	}
 	if err != nil {
@@ -42,6 +47,21 @@ func (r *Exporter) loadPlaces() []rnbd.Place {
 		return nil
 	}
 	return p.Disks
+}
+
+// placesOfBefore reads version 1: one writer of each disk, whose place is its token.
+func placesOfBefore(data []byte) (all []rnbd.Place, err error) {
+	var p struct {
+		Writers []struct {
+			Disk block.ID `json:"disk"`
+			rnbd.Token
+		} `json:"writers"`
+	}
+	err = json.Unmarshal(data, &p)
+	for _, w := range p.Writers {
+		all = append(all, rnbd.Place{Disk: w.Disk, Writers: []rnbd.Token{w.Token}})
+	}
+	return all, err
 }
 
 // savePlaces records who writes to the exports.

@@ -55,6 +55,7 @@ type scene struct {
 	more        func(wire int) string // what stands behind the pair in it
 	options     []string              // of peer add
 	charonEnv   []string              // of both strongSwans
+	binary      string                // the program of all hosts; "": that of this tree
 }
 
 // require skips the test, saying why, where it cannot run.
@@ -106,7 +107,10 @@ func (s *scene) hosts(t *testing.T, others ...string) {
 	if s.kind == transport.SCTP {
 		lab.RequireKernelSCTP(t)
 	}
-	binary := program.Path(t)
+	binary := s.binary
+	if binary == "" {
+		binary = program.Path(t)
+	}
 	s.lab = lab.Start(t, lab.Config{CharonEnv: s.charonEnv, Wires: s.wires, Hosts: append([]string{"alpha", "beta"}, others...)})
 	s.alpha, s.beta = node.New(s.lab.Host("alpha"), binary), node.New(s.lab.Host("beta"), binary)
 	for _, name := range others {

@@ -41,6 +41,10 @@ func New(h *lab.Host, binary string) *Node {
 		client: api.NewClient(filepath.Join(h.RunDir(), strings.TrimPrefix(config.DefaultSocket, "/run/")))}
 }
 
+// Install makes binary the host's program: that of the command line at once, and the daemon's
+// when it starts again.
+func (n *Node) Install(binary string) { n.binary = binary }
+
 // Client talks to the daemon directly, without the command line.
 func (n *Node) Client() *api.Client { return n.client }
 
