@@ -52,6 +52,9 @@ func openBlock(ctx context.Context, b *bench, names []string) ([]contender, io.C
 		for _, j := range fioJobs {
 			if j.name == job {
 				contenders = append(contenders, contender{name, func(ctx context.Context) (metrics, error) {
+					if s.vhost != "" {
+						return j.runVhost(ctx, s.vhost, s.pids)
+					}
 					return j.run(ctx, s.uri, s.pids)
 				}})
 			}
@@ -86,10 +89,11 @@ func makeImage(path string) error {
 	return f.Close()
 }
 
-// blockServer is a running server: what fio connects to, and the processes
+// blockServer is a running server: what fio or a front end connects to, and the processes
 // whose CPU time counts.
 type blockServer struct {
 	uri    string
+	vhost  string // a vhost-user socket in its place
 	pids   []int
 	closer io.Closer
 }
@@ -97,6 +101,7 @@ type blockServer struct {
 var blockServers = map[string]func(ctx context.Context, b *bench, dir, image string) (*blockServer, error){
 	"ironwarp":               startDaemons("tcp"),
 	"ironwarp over sctp-udp": startDaemons("sctp-udp"),
+	"vhost-user":             startDaemons("tcp", "--vhost-user"),
 	"qemu-nbd":               startQemuNBD,
 	"nbdkit":                 startNBDKit,
 }

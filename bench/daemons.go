@@ -10,18 +10,21 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // startDaemons returns what starts two daemons that are loopback peers, with
 // streams over a transport as the configuration names it. One exports image, the
-// other attaches it and serves it to fio on an NBD socket.
-func startDaemons(transport string) func(ctx context.Context, b *bench, dir, image string) (*blockServer, error) {
+// other attaches it, and serves it to fio on an NBD socket if way, the options of
+// attach, has no other.
+func startDaemons(transport string, way ...string) func(ctx context.Context, b *bench, dir, image string) (*blockServer, error) {
 	return func(ctx context.Context, b *bench, dir, image string) (*blockServer, error) {
-		return runDaemons(ctx, b, filepath.Join(dir, transport), image, transport)
+		dir = filepath.Join(dir, transport+strings.Join(way, ""))
+		return runDaemons(ctx, b, dir, image, transport, way)
 	}
 }
 
-func runDaemons(ctx context.Context, b *bench, dir, image, transport string) (*blockServer, error) {
+func runDaemons(ctx context.Context, b *bench, dir, image, transport string, way []string) (*blockServer, error) {
 	if _, err := os.Stat(b.ironwarp); err != nil {
 		return nil, fmt.Errorf("%w; `make bench` builds it", err)
 	}
@@ -36,7 +39,7 @@ func runDaemons(ctx context.Context, b *bench, dir, image, transport string) (*b
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	if transport != "tcp" { // a daemon locks what it exports
+	if transport != "tcp" || len(way) > 0 { // a daemon locks what it exports
 		image = filepath.Join(dir, "disk.img")
 		if err := makeImage(image); err != nil {
 			return nil, err
@@ -63,16 +66,17 @@ func runDaemons(ctx context.Context, b *bench, dir, image, transport string) (*b
 		open = append(open, p)
 	}
 	var at struct {
-		URI string `json:"nbd_uri"`
+		URI   string `json:"nbd_uri"`
+		Vhost string `json:"vhost_user_socket"`
 	}
-	out, err := client.cli(ctx, "--json", "attach", "server/disk")
+	out, err := client.cli(ctx, append([]string{"--json", "attach", "server/disk"}, way...)...)
 	if err == nil {
 		err = json.Unmarshal(out, &at)
 	}
 	if err != nil {
 		return fail(fmt.Errorf("attach server/disk: %w\n%s%s", err, server.process.out.String(), client.process.out.String()))
 	}
-	return &blockServer{uri: at.URI, pids: []int{server.process.pid(), client.process.pid()}, closer: open}, nil
+	return &blockServer{uri: at.URI, vhost: at.Vhost, pids: []int{server.process.pid(), client.process.pid()}, closer: open}, nil
 }
 
 // daemon is one `ironwarp daemon` with all its files in a directory.

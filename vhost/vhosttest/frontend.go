@@ -66,6 +66,7 @@ type Options struct {
 	Unsealed bool   // the memory may be truncated
 	NoLog    bool   // no log of requests under way
 	Slots    bool   // memory is added region by region
+	InPlace  bool   // data stays in the guest's memory: of a request's Data only the length counts
 }
 
 const (

@@ -168,7 +168,7 @@ func (q *Queue) Post(r *Request) {
 	var data []byte
 	r.into, data = m.Alloc(len(r.Data) + 1)
 	writes := r.Typ == In || r.Typ == GetID
-	if !writes {
+	if !writes && !q.f.Opts.InPlace {
 		copy(data, r.Data)
 	}
 	step := len(r.Data)
@@ -294,7 +294,7 @@ func (q *Queue) Poll() (n int) {
 			panic(fmt.Sprintf("descriptor %d is used and was not under way", id))
 		}
 		delete(q.under, id)
-		r.end(q.f.Memory, atomic.LoadUint32(word(q.used, at+4)))
+		r.end(q.f, atomic.LoadUint32(word(q.used, at+4)))
 		q.free = append(q.free, r.descs...)
 	}
 	le.PutUint16(q.avail[4+2*int(q.size):], q.seen) // used_event
@@ -317,7 +317,7 @@ func (q *Queue) pollPacked() (n int) {
 		delete(q.under, id)
 		q.free = append(q.free, id)
 		q.room += r.n
-		r.end(q.f.Memory, le.Uint32(q.desc[at+8:]))
+		r.end(q.f, le.Uint32(q.desc[at+8:]))
 		if q.seen += uint16(r.n); q.seen >= q.size {
 			q.seen, q.seenWrap = q.seen-q.size, !q.seenWrap
 		}
@@ -333,18 +333,18 @@ func (q *Queue) pollPacked() (n int) {
 	return n
 }
 
-func (r *Request) end(m *Memory, n uint32) {
+func (r *Request) end(f *Frontend, n uint32) {
 	r.Done, r.Len, r.Status = true, n, r.status[0]
-	if r.Typ == In || r.Typ == GetID {
-		copy(r.Data, m.At(r.into, len(r.Data)))
+	if (r.Typ == In || r.Typ == GetID) && !f.Opts.InPlace {
+		copy(r.Data, f.Memory.At(r.into, len(r.Data)))
 	}
 }
 
 // Wait waits until all of them are done, for at most a time. It fails when that is over.
 func (q *Queue) Wait(within time.Duration, all ...*Request) error {
 	deadline := time.Now().Add(within)
+	q.Poll()
 	for {
-		q.Poll()
 		left := 0
 		for _, r := range all {
 			if !r.Done {
@@ -354,12 +354,21 @@ func (q *Queue) Wait(within time.Duration, all ...*Request) error {
 		if left == 0 {
 			return nil
 		}
+		if err := q.Next(deadline); err != nil {
+			return fmt.Errorf("%d of %d requests are under way: %w", left, len(all), err)
+		}
+	}
+}
+
+// Next waits until requests are done, and takes them. It fails at the deadline.
+func (q *Queue) Next(deadline time.Time) error {
+	for {
 		q.order.Add(1) // what is wanted is seen before what is there is looked at
 		if q.Poll() > 0 {
-			continue
+			return nil
 		}
 		if err := q.called(deadline); err != nil {
-			return fmt.Errorf("%d of %d requests are under way: %w", left, len(all), err)
+			return err
 		}
 	}
 }
