@@ -78,7 +78,7 @@ func dying(t *testing.T, off checks.Check) *scene {
 	s := newScene(t, off, func(s *scene) {
 		d = &disk{number: 1, name: "disk"}
 		d.path, freeze, thaw = backingtest.HangingFile(t, size)
-		t.Cleanup(s.beta.kill) // it has the file open
+		t.Cleanup(func() { thaw(); s.beta.kill() }) // it has the file open, and does not end in a write that hangs
 		s.disks = append(s.disks, d)
 		s.export(d, d.path)
 	})
@@ -86,13 +86,16 @@ func dying(t *testing.T, off checks.Check) *scene {
 	c := s.dial(d)
 	end := s.rec.excuse(d.number, "the storage is full")
 	s.rec.fault("exporting daemon killed while it flushes", true)
-	freeze()
 	const blocks = size / blockSize
 	for b := uint32(0); b < blocks; b += large {
 		s.must(c.start(opWrite, b, large, false))
 	}
+	freeze()
 	flush := c.start(opFlush, 0, 0, false)
-	until(t, "the daemon flushes", s.beta.flushes)
+	until(t, "the daemon flushes", func() bool { return s.beta.flushes() || flush.ended() })
+	if flush.ended() {
+		t.Skip("somebody had this machine's data written just now (sync), and nothing was left that a flush could wait for")
+	}
 	if err := s.beta.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -55,6 +55,16 @@ type op struct {
 	done      chan struct{}
 }
 
+// ended reports whether its outcome is known.
+func (o *op) ended() bool {
+	select {
+	case <-o.done:
+		return true
+	default:
+		return false
+	}
+}
+
 func (o *op) String() string {
 	what := fmt.Sprintf("%s of block %d", o.kind, o.block)
 	switch {

@@ -219,14 +219,7 @@ func (s *scene) wait(ops ...*op) bool {
 	s.Helper()
 	ok := true
 	for _, o := range ops {
-		until(s.T, "the end of "+o.String(), func() bool {
-			select {
-			case <-o.done:
-				return true
-			default:
-				return false
-			}
-		})
+		until(s.T, "the end of "+o.String(), o.ended)
 		ok = ok && o.out == succeeded
 	}
 	return ok
