@@ -21,10 +21,11 @@ type controls struct {
 	waiters  []chan *Permit // of capacity 1, in the order of their calls
 }
 
-// take returns a permit. It waits until one is free, and fails with ctx's error.
-func (c *controls) take(ctx context.Context) (*Permit, error) {
+// take returns a permit for a request by a path. It waits until one is free, and fails with
+// ctx's error.
+func (c *controls) take(ctx context.Context, path *clientPath) (*Permit, error) {
 	c.mu.Lock()
-	if p := c.freeLocked(); p != nil {
+	if p := c.freeLocked(path); p != nil {
 		c.mu.Unlock()
 		return p, nil
 	}
@@ -48,26 +49,34 @@ func (c *controls) take(ctx context.Context) (*Permit, error) {
 	return nil, ctx.Err()
 }
 
-func (c *controls) freeLocked() (p *Permit) {
+func (c *controls) freeLocked(path *clientPath) (p *Permit) {
 	p, c.own = c.own, nil
 	switch {
 	case p != nil:
 		c.cl.pool.lend(1)
 	case c.borrowed < maxBorrowed:
-		if p = c.cl.pool.borrow(c.cl.depth%c.cl.cfg.Conns, c.cl.cfg.Conns); p != nil {
+		conns := c.cl.cfg.Conns
+		if p = c.cl.pool.borrow(func(p *Permit) bool { return p.id%conns == c.cl.depth%conns && path.hasRoom(p) }); p != nil {
 			c.borrowed++
 		}
 	}
 	return p
 }
 
+// hasRoom reports whether a path can take p's request. The chunk of one that has gone on by
+// another path is the server's until it answers, and the permit may long be another's.
+func (t *clientPath) hasRoom(p *Permit) bool { return !t.path.chunks[p.id].busy.Load() }
+
 // put returns a permit: to who waits longest, or to where it is from.
 func (c *controls) put(p *Permit) {
+	c.cl.mu.Lock()
+	path := c.cl.ctlPath
+	c.cl.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.control = false
 	switch {
-	case len(c.waiters) > 0:
+	case len(c.waiters) > 0 && (path == nil || path.hasRoom(p)):
 		c.waiters[0] <- p
 		c.waiters = c.waiters[1:]
 	case p.id == c.cl.depth:
@@ -111,15 +120,15 @@ func (cl *Client) Control(ctx context.Context, header, answer []byte) error {
 	if len(answer) > cl.maxIO || len(header) > MaxHeader {
 		return fmt.Errorf("rtrs: control request with %d bytes of header and %d of answer: %w", len(header), len(answer), syscall.EINVAL)
 	}
-	if _, err := cl.controlPath(ctx); err != nil {
-		return err
-	}
-	p, err := cl.controls.take(ctx)
-	if err != nil {
-		return err
-	}
 	path, err := cl.controlPath(ctx)
 	if err != nil {
+		return err
+	}
+	p, err := cl.controls.take(ctx, path)
+	if err != nil {
+		return err
+	}
+	if path, err = cl.controlPath(ctx); err != nil {
 		cl.controls.put(p)
 		return err
 	}

@@ -95,6 +95,67 @@ func TestControlRequestsKeepTheirOrder(t *testing.T) {
 	}
 }
 
+// A permit whose last request has gone on by another path, and is not answered by the one of
+// control requests, is borrowed for none of these: it would fail at once, for as long as that
+// path's security association is away.
+func TestControlRequestsBorrowWhatTheirPathHasRoomFor(t *testing.T) {
+	k := keeper{make(chan *Request, 4)}
+	srv := startServer(t, ServerConfig{NewSession: k.session})
+	cl := connect(t, clientConfig(newHost(t), srv.addr, "a"))
+	ended := make(chan error, 4)
+	ask := func(ctx context.Context) { ended <- cl.Control(ctx, header(1), make([]byte, 8)) }
+	go ask(testContext(t))
+	held := <-k.arrived // it has the permit of control requests
+	cl.mu.Lock()
+	path := cl.ctlPath
+	cl.mu.Unlock()
+	borrowed := cl.pool.borrow(func(p *Permit) bool { return p.id%cl.cfg.Conns == cl.depth%cl.cfg.Conns })
+	moved := &path.path.chunks[borrowed.id].busy
+	moved.Store(true)
+	cl.Put(borrowed) // it is the next that would be borrowed
+	go ask(testContext(t))
+	select {
+	case r := <-k.arrived:
+		if int(r.id) == borrowed.id {
+			t.Error("it is the permit that is in use")
+		}
+		r.answer()
+	case err := <-ended:
+		t.Fatalf("it ended at once: %v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for i := range cl.depth {
+		path.path.chunks[i].busy.Store(true)
+	}
+	over, cancel := context.WithCancel(testContext(t))
+	cancel()
+	ask(over)
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("without a permit it does not wait for one: %v", err)
+	}
+	// Nor does who waits get one that comes back.
+	w := make(chan *Permit, 1)
+	cl.controls.mu.Lock()
+	cl.controls.waiters = append(cl.controls.waiters, w)
+	cl.controls.borrowed++
+	cl.controls.mu.Unlock()
+	cl.controls.put(cl.pool.borrow(func(*Permit) bool { return true }))
+	held.answer()
+	if p := <-w; p.id != cl.depth {
+		t.Errorf("permit %d", p.id)
+	} else {
+		cl.controls.put(p)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for i := range cl.depth {
+		path.path.chunks[i].busy.Store(false)
+	}
+}
+
 // A path that is lost while it waits for its turn to come into use takes no control requests:
 // each would fail at once, for ever.
 func TestPathThatIsLostBeforeItsUseTakesNoControlRequests(t *testing.T) {

@@ -91,16 +91,15 @@ func (p *permitPool) try(share *Share, into []*Permit) (ok bool, err error) {
 	return p.popLocked(share, into, p.first == nil), nil
 }
 
-// borrow takes a permit of one of the connections, if there is one that nobody waits for or
-// is owed.
-func (p *permitPool) borrow(conn, conns int) *Permit {
+// borrow takes a permit that fits, if there is one that nobody waits for or is owed.
+func (p *permitPool) borrow(fits func(*Permit) bool) *Permit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.first != nil || len(p.free) <= p.reservedLocked(nil) {
 		return nil
 	}
 	for i, one := range slices.Backward(p.free) {
-		if one.id%conns == conn {
+		if fits(one) {
 			p.free = slices.Delete(p.free, i, i+1)
 			return one
 		}
