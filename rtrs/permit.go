@@ -204,7 +204,8 @@ func (cl *Client) park(p *Permit) bool {
 	return true
 }
 
-// unpark sends p if it has waited for a chunk that is free again.
+// unpark sends p if it has waited for a chunk that is free again, unless it is from before the
+// session was introduced to the server and OnResend refuses it.
 func (cl *Client) unpark(p *Permit) {
 	cl.mu.Lock()
 	i := slices.Index(cl.parked, p)
@@ -214,7 +215,7 @@ func (cl *Client) unpark(p *Permit) {
 		i = -1
 	}
 	cl.mu.Unlock()
-	if i >= 0 {
+	if i >= 0 && !cl.endForgotten(p) {
 		cl.start(p, false)
 	}
 }

@@ -247,6 +247,27 @@ func TestSessionSurvivesServerRestart(t *testing.T) {
 	}
 }
 
+// I/O that waited for its chunk while the session was introduced to a server that had forgotten
+// it is not sent without OnResend when the chunk's old request is answered.
+func TestIOThatWaitedForItsChunkIsResentAsOtherIO(t *testing.T) {
+	srv := startServer(t, ServerConfig{NewSession: newMemory(1).session})
+	cfg := clientConfig(newHost(t), srv.addr, "a")
+	cfg.OnResend = func(*Permit) syscall.Errno { return syscall.EPERM }
+	cl := connect(t, cfg)
+	p := get(t, cl)
+	defer cl.Put(p)
+	busy := &(*cl.up.Load())[0].path.chunks[p.id].busy
+	busy.Store(true)
+	w := newWaiter()
+	p.Submit(Write, header(0), 1, w)
+	busy.Store(false)
+	cl.greetings.Add(1)
+	cl.unpark(p)
+	if errno := w.wait(t); errno != syscall.EPERM {
+		t.Errorf("it was sent, and ended with %v", errno)
+	}
+}
+
 func TestShrunkServerIsExplained(t *testing.T) {
 	m := newMemory(1 << 20)
 	srv := startServer(t, ServerConfig{NewSession: m.session})
