@@ -167,8 +167,12 @@ func (a *Assoc) removeLocked() {
 }
 
 // movedLocked records the peer's new UDP port (RFC 6951 section 5.4). Its packet has the
-// right Verification Tag.
+// right Verification Tag. The association may have ended since the packet found it: it is in
+// the endpoint's maps no more then, and nobody would remove it again.
 func (a *Assoc) movedLocked(from netip.AddrPort) {
+	if a.ended {
+		return
+	}
 	e := a.ep
 	e.mu.Lock()
 	if e.byAddr[a.key] == a {

@@ -296,6 +296,23 @@ func TestPeerMovesToAnotherPort(t *testing.T) {
 	})
 }
 
+// A packet from another port that finds an association just before it ends does not keep it in
+// the endpoint, where it would be in the way of the peer's next one.
+func TestAssociationThatHasEndedDoesNotMove(t *testing.T) {
+	x := connect(t, "127.0.0.1", Config{}, Config{})
+	moved := netip.AddrPortFrom(x.b.Remote().Addr(), x.b.Remote().Port()^1)
+	x.b.Abort("")
+	<-x.b.Done()
+	x.b.mu.Lock()
+	x.b.movedLocked(moved)
+	x.b.mu.Unlock()
+	x.eb.mu.RLock()
+	defer x.eb.mu.RUnlock()
+	if len(x.eb.byAddr) != 0 {
+		t.Errorf("the endpoint has it: %v", x.eb.byAddr)
+	}
+}
+
 // RFC 9260 sections 8.1 and 8.2: a silent peer is noticed, first as a path that
 // is down, then for good, without DATA by heartbeats and with it.
 func TestSilentPeer(t *testing.T) {
