@@ -15,6 +15,15 @@
 // comes after it, has each of them carried out: those whose end it has not seen are carried out
 // again, in the order in which they were taken.
 //
+// # Copies
+//
+// Data is copied once between the device's buffers and the guest's memory, which is not
+// registered with the RNIC. A write could not be sent from there, as a guest that changes it
+// meanwhile would spoil the stream's CRC. A read could be placed there only if its memory could
+// be taken from an open STag without closing it: while a request goes on by another path, or
+// when its front end is gone, what the old path still brings has to go elsewhere, and a closed
+// STag would end that path, which other disks use.
+//
 // # A hostile front end
 //
 // A front end can spoil its own disk and nothing else. Memory is mapped only from memfd, tmpfs
