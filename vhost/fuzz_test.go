@@ -1,7 +1,7 @@
 package vhost
 
 import (
-	"encoding/binary"
+	"bytes"
 	"testing"
 	"unsafe"
 
@@ -48,72 +48,175 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// FuzzRings takes requests from rings of any content, with any log, and gives back what there
-// was: nothing is touched outside of the memory.
-func FuzzRings(f *testing.F) {
-	seed := make([]byte, 4096)
-	binary.LittleEndian.PutUint64(seed[8:], 1)
-	binary.LittleEndian.PutUint32(seed[1024:], 3<<16)
-	f.Add(false, false, false, seed)
-	f.Add(false, true, true, seed)
-	f.Add(true, false, true, seed)
-	f.Add(true, true, false, seed)
-	disk := nbdtest.NewMemory(1 << 20)
-	f.Fuzz(func(t *testing.T, packed, eventIndex, logged bool, content []byte) {
-		const size, num, guest, user = 8192, 16, 4096, 1 << 32
-		whole := make([]byte, size+64)
-		at := -int(uintptr(unsafe.Pointer(&whole[0]))) & 63
-		mem := whole[at : at+size : at+size]
-		copy(mem, content)
-		r := &region{place: place{guest: guest, size: size, user: user}, mem: mem}
-		r.refs.Store(1)
-		m, err := newMemory([]*region{r})
-		if err != nil {
-			t.Fatal(err)
-		}
-		where := vringAddr{desc: user, avail: user + 1024, used: user + 2048}
-		var log []byte
-		if logged {
-			log = mem[3072 : 3072+logLen(num, packed)]
-		}
-		var ring ring
-		base := uint32(goOn(content))
+// Where the parts of a ring are in FuzzRings' memory, which begins at fuzzGuest for the guest
+// and at fuzzUser for the front end. Available and used are what driver and device want to be
+// told of a packed ring.
+const (
+	fuzzNum   = 16
+	fuzzAvail = 512
+	fuzzUsed  = 1024
+	fuzzLog   = 2048
+	fuzzData  = 4096
+	fuzzSize  = 8192
+
+	fuzzGuest = 4096
+	fuzzUser  = 1 << 32
+)
+
+// fuzzMemory has a read, a write, a flush and a discard available.
+func fuzzMemory(packed, indirect bool) []byte {
+	b := make([]byte, fuzzSize)
+	put := func(at int, d desc) {
 		if packed {
-			ring, err = newPackedRing(m, num, where, base, eventIndex, log)
-		} else {
-			ring, err = newSplitRing(m, num, where, base, eventIndex, log)
+			d.flags, d.next = d.next, d.flags
 		}
-		if err != nil {
-			return
+		le.PutUint64(b[at:], d.addr)
+		le.PutUint32(b[at+8:], d.len)
+		le.PutUint16(b[at+12:], d.flags)
+		le.PutUint16(b[at+14:], d.next)
+	}
+	slot := 0
+	for id, typ := range []uint32{blkIn, blkOut, blkFlush, blkDiscard} {
+		at := fuzzData + 1024*id
+		le.PutUint32(b[at:], typ)
+		le.PutUint32(b[at+24:], 1) // of a discard: the sectors
+		parts := []desc{{addr: uint64(at), len: blkHdrLen}, {addr: uint64(at + 16), len: 512}, {addr: uint64(at + 700), len: 1, flags: descWrite}}
+		switch typ {
+		case blkIn:
+			parts[1].flags = descWrite
+		case blkFlush:
+			parts = append(parts[:1], parts[2])
+		case blkDiscard:
+			parts[1].len = blkRangeLen
 		}
-		d := diskOf(disk)
-		for range 3 * num {
-			q := request{}
-			ok, err := ring.pop(&q.chain)
-			if err != nil {
-				return
+		chained := func(base, i int, d desc) desc {
+			d.addr += fuzzGuest
+			if i < len(parts)-1 {
+				d.flags |= descNext
 			}
-			if !ok && !ring.rearm() {
-				return
-			}
-			if !ok {
-				continue
-			}
-			if _, fatal := q.understand(d); fatal != nil {
-				return
-			}
-			ring.push(&q.chain, q.written())
-			ring.publish()
+			d.next = uint16(base + i + 1)
+			return d
 		}
-	})
+		if indirect {
+			table := at + 768
+			for i, d := range parts {
+				put(table+descLen*i, chained(0, i, d))
+			}
+			parts = []desc{{addr: uint64(table), len: uint32(descLen * len(parts)), flags: descIndirect}}
+		}
+		le.PutUint16(b[fuzzAvail+2:], uint16(id+1))
+		le.PutUint16(b[fuzzAvail+4+2*id:], uint16(slot))
+		for i, d := range parts {
+			d = chained(slot, i, d)
+			if packed {
+				d.flags, d.next = d.flags|descAvail, uint16(id)
+			}
+			put(descLen*(slot+i), d)
+		}
+		slot += len(parts)
+	}
+	return b
 }
 
-// goOn is the number that a ring goes on at.
-func goOn(b []byte) uint16 {
-	if len(b) < 4096 {
-		return 0
+// fuzzRing is a ring in a copy of content.
+func fuzzRing(packed, eventIndex, logged bool, content []byte) (ring, []byte, error) {
+	whole := make([]byte, fuzzSize+64)
+	at := -int(uintptr(unsafe.Pointer(&whole[0]))) & 63
+	mem := whole[at : at+fuzzSize : at+fuzzSize]
+	copy(mem, content)
+	r := &region{place: place{guest: fuzzGuest, size: fuzzSize, user: fuzzUser}, mem: mem}
+	r.refs.Store(1)
+	m, err := newMemory([]*region{r})
+	if err != nil {
+		return nil, nil, err
 	}
-	return binary.LittleEndian.Uint16(b[4094:])
+	where := vringAddr{desc: fuzzUser, avail: fuzzUser + fuzzAvail, used: fuzzUser + fuzzUsed}
+	var log []byte
+	if logged {
+		log = mem[fuzzLog:][:logLen(fuzzNum, packed)]
+	}
+	base := uint32(le.Uint16(mem[fuzzData-2:]))
+	if packed {
+		p, err := newPackedRing(m, fuzzNum, where, base, eventIndex, log)
+		return p, mem, err
+	}
+	s, err := newSplitRing(m, fuzzNum, where, base, eventIndex, log)
+	return s, mem, err
+}
+
+// FuzzRings takes requests from rings of any content, with any log, and gives them back: nothing
+// is touched outside of the memory. Before each step later changes eight bytes of it somewhere,
+// as a guest does.
+func FuzzRings(f *testing.F) {
+	for i := range 16 {
+		packed, indirect, logged, again := i&1 != 0, i&2 != 0, i&4 != 0, i&8 != 0
+		content := fuzzMemory(packed, indirect)
+		if packed {
+			le.PutUint16(content[fuzzData-2:], 1<<15)
+		}
+		if again { // what one that was killed leaves behind
+			ring, mem, err := fuzzRing(packed, true, true, content)
+			if err != nil {
+				f.Fatal(err)
+			}
+			for range 3 {
+				if ok, err := ring.pop(new(chain)); !ok || err != nil {
+					f.Fatal(ok, err)
+				}
+			}
+			content = mem
+		}
+		f.Add(packed, indirect, logged, content, []byte{})
+		f.Add(packed, !indirect, logged, content, bytes.Repeat([]byte{1, 8}, 100))
+		// A request in the log of a packed ring gets more descriptors than the ring has, after
+		// the log was read.
+		grown := append(le.AppendUint16(nil, fuzzLog+packedHead+5*packedEntry), 0, 0, 5, 0, 0, 0, 0, 0)
+		grown = append(le.AppendUint16(grown, fuzzLog+packedHead+3*packedEntry), logUnderWay, 0, 4, 0, 5, 0, 40, 0)
+		f.Add(packed, false, logged, content, grown)
+	}
+	disk := diskOf(nbdtest.NewMemory(1 << 20))
+	f.Fuzz(func(t *testing.T, packed, eventIndex, logged bool, content, later []byte) {
+		ring, mem, err := fuzzRing(packed, eventIndex, logged, content)
+		change := func() {
+			if len(later) >= 10 {
+				copy(mem[le.Uint16(later)%fuzzSize:], later[2:10])
+				later = later[10:]
+			}
+		}
+		var under []*request
+		for n := 0; n < 3*fuzzNum && err == nil; n++ {
+			q := &request{}
+			var ok bool
+			change()
+			if ok, err = ring.pop(&q.chain); ok && err == nil {
+				change()
+				var failed error
+				if failed, err = q.understand(disk); failed != nil {
+					q.fail(failed)
+				}
+				under = append(under, q)
+			}
+			if err != nil || ok && len(under) < 3 {
+				continue
+			}
+			for len(under) > 0 {
+				q, under = under[len(under)-1], under[:len(under)-1]
+				change()
+				if q.op == block.OpRead {
+					scatter(q.data, 0, make([]byte, 512))
+				} else {
+					collect(make([]byte, 512), q.data, 0)
+				}
+				q.status[0] = q.result()
+				ring.push(&q.chain, q.written())
+			}
+			change()
+			ring.publish()
+			if !ring.rearm() {
+				return
+			}
+		}
+	})
 }
 
 func diskOf(m *nbdtest.Memory) *disk {

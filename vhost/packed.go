@@ -14,8 +14,8 @@ type packedRing struct {
 	taken       uint16      // descriptors between the two
 	called      uint16      // used as it was when the guest was told last
 	hasCalled   bool
-	again       []uint16     // entries of the log's that are to be taken first
-	batch       []packedUsed // pushed since the last publish
+	again       []packedAgain // of the log's, to be taken first
+	batch       []packedUsed  // pushed since the last publish
 	order       atomic.Uint32
 }
 
@@ -50,6 +50,9 @@ type packedUsed struct {
 	entry uint16
 }
 
+// packedAgain is a request of the log's that was under way.
+type packedAgain struct{ entry, slots uint16 }
+
 const (
 	callAlways = 0
 	callNever  = 1
@@ -72,15 +75,17 @@ func newPackedRing(mem *memory, num uint16, at vringAddr, base uint32, eventInde
 		return r, nil
 	}
 	return r, touch(func() (err error) {
-		if r.log, r.again, r.used, err = openPackedLog(logged, num, r.used, r.desc); err != nil {
+		var under []uint16
+		if r.log, under, r.used, err = openPackedLog(logged, num, r.used, r.desc); err != nil {
 			return err
 		}
-		for _, e := range r.again {
+		for _, e := range under {
 			n := r.log.slots(e)
 			if n == 0 || n > num-r.taken {
 				return ringError("its log has requests of more descriptors than there are")
 			}
 			r.taken += n
+			r.again = append(r.again, packedAgain{e, n})
 		}
 		r.avail = r.used.plus(r.taken, num)
 		return nil
@@ -115,7 +120,7 @@ func (r *packedRing) isAvailable() bool {
 
 func (r *packedRing) pop(c *chain) (bool, error) {
 	if len(r.again) > 0 {
-		c.entry, r.again = r.again[0], r.again[1:]
+		c.entry, c.slots, r.again = r.again[0].entry, r.again[0].slots, r.again[1:]
 		return true, r.popLogged(c)
 	}
 	if !r.isAvailable() {
@@ -153,7 +158,6 @@ func (r *packedRing) pop(c *chain) (bool, error) {
 
 // popLogged takes a request of the log's.
 func (r *packedRing) popLogged(c *chain) error {
-	c.slots = r.log.slots(c.entry)
 	for i, n := c.entry, c.slots; n > 0; n-- {
 		if i >= r.num {
 			return ringError("its log names entry %d of %d", i, r.num)
