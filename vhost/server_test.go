@@ -305,7 +305,7 @@ func TestStopAndRestart(t *testing.T) {
 
 // A front end hears of another size, and reads it.
 func TestResize(t *testing.T) {
-	d := &growing{Memory: nbdtest.NewMemory(2 * diskSize)}
+	d := &growing{Memory: nbdtest.NewMemory(2 * diskSize), resize: make(chan func(size uint64), 1)}
 	d.Geo.Size = diskSize
 	_, path, _ := serve(t, d)
 	f := connect(t, path, vhosttest.Options{})
@@ -320,7 +320,7 @@ func TestResize(t *testing.T) {
 	if size() != diskSize {
 		t.Fatalf("%d bytes", size())
 	}
-	d.resize(2 * diskSize)
+	(<-d.resize)(2 * diskSize)
 	if kind, err := f.Backend(); err != nil || kind != 2 {
 		t.Fatalf("the back end says %d: %v", kind, err)
 	}
@@ -333,10 +333,10 @@ func TestResize(t *testing.T) {
 // growing is a disk that grows.
 type growing struct {
 	*nbdtest.Memory
-	resize func(size uint64)
+	resize chan func(size uint64)
 }
 
 func (g *growing) OnResize(f func(size uint64)) (cancel func()) {
-	g.resize = f
+	g.resize <- f
 	return func() {}
 }

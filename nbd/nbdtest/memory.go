@@ -70,6 +70,15 @@ func (m *Memory) Calls() []Call {
 	return append([]Call(nil), m.log...)
 }
 
+// WaitCalls waits until n operations were submitted.
+func (m *Memory) WaitCalls(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for len(m.log) < n {
+		m.change.Wait()
+	}
+}
+
 // WaitHeld waits until n operations are held.
 func (m *Memory) WaitHeld(n int) {
 	m.mu.Lock()
@@ -225,8 +234,8 @@ func (io *memIO) start() {
 	hold := m.Hold != nil && m.Hold(io.call.Op, io.call.Offset)
 	if hold {
 		m.held = append(m.held, io)
-		m.change.Broadcast()
 	}
+	m.change.Broadcast()
 	m.mu.Unlock()
 	if !hold {
 		io.run()
