@@ -21,10 +21,10 @@ import (
 const everyScene = "IRONWARP_PATHS"
 
 // byPaths is a scene of so many wires, by each of which a path of the session goes; every
-// second one over second, if that is set. A silent path is given up after two seconds.
-func byPaths(t *testing.T, paths int, kind transport.Kind, second string) *scene {
+// second one over second, if that is set, and by IPv6, if families says so. A silent path is given up after two seconds.
+func byPaths(t *testing.T, paths int, kind transport.Kind, second string, families bool) *scene {
 	t.Helper()
-	s := &scene{kind: kind, wires: paths, path: "--path", more: func(wire int) string {
+	s := &scene{families: families, kind: kind, wires: paths, path: "--path", more: func(wire int) string {
 		if wire%2 == 1 {
 			return ",transport=" + cmp.Or(second, kind.String())
 		}
@@ -105,22 +105,25 @@ func TestFaultsOfPathsUnderVerifiedIO(t *testing.T) {
 		kind   transport.Kind
 		second string // of every second path; "": the same
 		paths  int
+		six    bool // every second path is by IPv6
 		always bool
 	}{
-		{"TCP", transport.TCP, "", 1, false},
-		{"TCP", transport.TCP, "", 2, false},
-		{"TCP", transport.TCP, "", 4, true},
-		{"SCTP in UDP", transport.SCTPUDP, "", 1, false},
-		{"SCTP in UDP", transport.SCTPUDP, "", 2, true},
-		{"SCTP in UDP", transport.SCTPUDP, "", 4, false},
-		{"mixed", transport.TCP, "sctp-udp", 2, true},
-		{"mixed", transport.TCP, "sctp-udp", 4, false},
+		{"TCP", transport.TCP, "", 1, false, false},
+		{"TCP", transport.TCP, "", 2, false, false},
+		{"TCP", transport.TCP, "", 4, false, true},
+		{"TCP, IPv4 and IPv6,", transport.TCP, "", 2, true, false},
+		{"SCTP in UDP", transport.SCTPUDP, "", 1, false, false},
+		{"SCTP in UDP", transport.SCTPUDP, "", 2, false, true},
+		{"SCTP in UDP", transport.SCTPUDP, "", 4, false, false},
+		{"mixed", transport.TCP, "sctp-udp", 2, false, false},
+		{"mixed, IPv4 and IPv6,", transport.TCP, "sctp-udp", 2, true, true},
+		{"mixed", transport.TCP, "sctp-udp", 4, false, false},
 	} {
 		t.Run(fmt.Sprintf("%s by %d", over.name, over.paths), func(t *testing.T) {
 			if !over.always && os.Getenv(everyScene) == "" {
 				t.Skipf("%s=1 runs it", everyScene)
 			}
-			s := byPaths(t, over.paths, over.kind, over.second)
+			s := byPaths(t, over.paths, over.kind, over.second, over.six)
 			l := s.begin(t, node.Load{})
 			s.pathsUp(t, l, -1)
 			for i, f := range faults {
@@ -184,14 +187,14 @@ func (s *scene) replacePath(t *testing.T, l *load) {
 	transport := s.pathBy(t, last).Transport
 	must(t, s.beta.Sever(t.Context(), last, true))
 	for _, n := range s.nodes() {
-		_, err := n.Ironwarp(t.Context(), nil, "path", "rm", s.other(n).Name(), s.other(n).AddrOn(last).String())
+		_, err := n.Ironwarp(t.Context(), nil, "path", "rm", s.other(n).Name(), s.addr(s.other(n), last).String())
 		must(t, err)
 	}
 	must(t, s.beta.Sever(t.Context(), last, false))
 	s.eventually(t, "the path is gone", l, func(context.Context) bool { return len(s.paths(t)) == last })
 	s.mustFlow(t, l)
 	for _, n := range s.nodes() {
-		_, err := n.Ironwarp(t.Context(), nil, "path", "add", "--transport", transport, s.other(n).Name(), fmt.Sprintf("%v=%v", s.other(n).AddrOn(last), n.AddrOn(last)))
+		_, err := n.Ironwarp(t.Context(), nil, "path", "add", "--transport", transport, s.other(n).Name(), fmt.Sprintf("%v=%v", s.addr(s.other(n), last), s.addr(n, last)))
 		must(t, err)
 	}
 	s.pathsUp(t, l, -1)
@@ -248,7 +251,7 @@ func takesIO(p api.SessionPath) bool { return p.State == "connected" && !p.Avoid
 func (s *scene) pathBy(t *testing.T, wire int) (found api.SessionPath) {
 	t.Helper()
 	for _, p := range s.paths(t) {
-		if at, err := netip.ParseAddrPort(p.Address); err == nil && at.Addr() == s.beta.AddrOn(wire) {
+		if at, err := netip.ParseAddrPort(p.Address); err == nil && at.Addr() == s.addr(s.beta, wire) {
 			return p
 		}
 	}
@@ -278,7 +281,7 @@ func (s *scene) deleteSAs(t *testing.T, n *node.Node, wire int) func() error {
 	must(t, err)
 	deleted := 0
 	for _, sa := range list {
-		if strings.HasPrefix(sa.RemoteTS, s.other(n).AddrOn(wire).String()+"/") {
+		if strings.HasPrefix(sa.RemoteTS, s.addr(s.other(n), wire).String()+"/") {
 			_, err := n.Ironwarp(t.Context(), nil, "sa", "delete", "--child", sa.Child, s.other(n).Name())
 			must(t, err)
 			deleted++

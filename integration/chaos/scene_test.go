@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,6 +52,7 @@ type scene struct {
 	wire        lab.Captures
 	kind        transport.Kind        // what carries the streams
 	wires       int                   // how many paths there are, 0 for one
+	families    bool                  // every second path is by IPv6
 	path        string                // option of peer add for each pair of addresses beyond the first; "": --multihoming
 	more        func(wire int) string // what stands behind the pair in it
 	options     []string              // of peer add
@@ -161,9 +163,17 @@ func (s *scene) pathOptions(n, peer *node.Node) (options []string) {
 		if s.more != nil {
 			more = s.more(w)
 		}
-		options = append(options, cmp.Or(s.path, "--multihoming"), fmt.Sprintf("%v=%v%s", peer.AddrOn(w), n.AddrOn(w), more))
+		options = append(options, cmp.Or(s.path, "--multihoming"), fmt.Sprintf("%v=%v%s", s.addr(peer, w), s.addr(n, w), more))
 	}
 	return options
+}
+
+// addr is the address of a host by which a path goes.
+func (s *scene) addr(n *node.Node, wire int) netip.Addr {
+	if s.families && wire%2 == 1 {
+		return n.AddrOn6(wire)
+	}
+	return n.AddrOn(wire)
 }
 
 // export is the disk's name.
