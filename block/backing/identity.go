@@ -37,7 +37,7 @@ const (
 )
 
 // settled reports whether the inode has stayed in memory since its hint was set, and no sync
-// was under way when its Store died (writeback.go): the kernel keeps the hint only in memory,
+// was under way when its Store died (unsettled.go): the kernel keeps the hint only in memory,
 // as it keeps the page cache and the errors of writeback.
 func settled(fd int) bool {
 	var hint uint64

@@ -18,7 +18,7 @@ import (
 // Store if the same page cache still has everything that was written and every error of
 // writeback that the kernel has not reported yet. That holds as long as the kernel runs,
 // the inode stays in memory (or the device is there), and no Store died in a sync
-// (writeback.go). The next life keeps the writes of one that ended with a flush;
+// (unsettled.go). The next life keeps the writes of one that ended with a flush;
 // otherwise it has only what is on the storage.
 // An error of writeback stays with the life, since nobody knows which writes it lost.
 
