@@ -27,7 +27,7 @@ func AdoptMPA(qp QPConfig, m *mpa.Conn, conn Transport, initiator bool) AdoptCon
 	d := depthsOf(m.IRD(), m.ORD())
 	a := AdoptConfig{QP: qp, LLP: m, Conn: conn, IRD: d.IRD, ORD: d.ORD}
 	if initiator {
-		a.Ready = readyFor(m.RTR())
+		a.Ready = chooseRTR(m.RTR())
 	}
 	return a
 }

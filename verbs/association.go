@@ -20,7 +20,7 @@ import (
 //
 //	dialled:  dialling ──▶ in use ──last user leaves──▶ lingering ──sessions over──▶ shut down
 //	                          ▲──────────new user───────────┘
-//	accepted: in use ──no open stream for idleAssociation, or no session left behind a closed listener──▶ shut down
+//	accepted: in use ──no open stream for streamlessAssociation, or no session left behind a closed listener──▶ shut down
 type association struct {
 	dev   *Device
 	key   assocKey      // of a dialled one
@@ -54,7 +54,7 @@ type assocKey struct {
 
 // associations are those of a device.
 type associations struct {
-	idle time.Duration // see idleAssociation
+	idle time.Duration // see streamlessAssociation
 
 	mu      sync.Mutex // guards the fields below it
 	closed  bool
@@ -65,7 +65,7 @@ type associations struct {
 func (as *associations) init() {
 	as.dialled = make(map[assocKey]*association)
 	as.all = make(map[*association]struct{})
-	as.idle = idleAssociation
+	as.idle = streamlessAssociation
 }
 
 // take returns a new user of the association for k, which it sets up if there is none.

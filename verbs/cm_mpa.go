@@ -22,7 +22,7 @@ func (c *mpaDial) start(ctx context.Context, dial *DialConfig) (*started, error)
 	mc.PrivateData, mc.IRD, mc.ORD = dial.PrivateData, uint16(dial.QP.IRD), uint16(dial.QP.ORD)
 	mc.PeerToPeer = dial.Setup.offer()
 	if mc.PeerToPeer == 0 && !dial.Setup.ClientServer {
-		// All that there are (RFC 6581 section 9.2); readyFor chooses.
+		// All that there are (RFC 6581 section 9.2); chooseRTR chooses.
 		mc.PeerToPeer, mc.MayDecline = RTRWrite|RTRRead|RTRSend, true
 	}
 	m, err := mpa.Client(ctx, c.Conn, mc)
@@ -37,21 +37,7 @@ func (c *mpaDial) start(ctx context.Context, dial *DialConfig) (*started, error)
 		}
 		return nil, err
 	}
-	return &started{llp: m, ird: int(m.IRD()), ord: int(m.ORD()), ready: readyFor(m.RTR()), private: m.PrivateData()}, nil
-}
-
-// readyFor chooses, of the ready-to-receive messages agreed on (RFC 6581 section 9.2), the
-// one that costs the peer least.
-func readyFor(rtr RTR) rdmap.Ready {
-	switch {
-	case rtr&RTRWrite != 0:
-		return rdmap.ReadyWrite
-	case rtr&RTRRead != 0:
-		return rdmap.ReadyRead
-	case rtr&RTRSend != 0:
-		return rdmap.ReadySend
-	}
-	return rdmap.ReadyNone
+	return &started{llp: m, ird: int(m.IRD()), ord: int(m.ORD()), ready: chooseRTR(m.RTR()), private: m.PrivateData()}, nil
 }
 
 // runTCP accepts connections.

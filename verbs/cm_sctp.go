@@ -80,7 +80,7 @@ func (s *session) start(ctx context.Context, dial *DialConfig) (*started, error)
 	var neg *sctpadapt.NegotiationError
 	switch {
 	case err == nil:
-		return &started{llp: st, ird: int(st.IRD()), ord: int(st.ORD()), ready: readyFor(st.RTR()), private: st.PrivateData()}, nil
+		return &started{llp: st, ird: int(st.IRD()), ord: int(st.ORD()), ready: chooseRTR(st.RTR()), private: st.PrivateData()}, nil
 	case errors.As(err, &rej):
 		err = &RejectedError{Remote: dial.Remote, PrivateData: rej.PrivateData, Depths: offered(rej.Enhanced), Err: err}
 	case errors.As(err, &neg):

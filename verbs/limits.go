@@ -81,10 +81,10 @@ const (
 	// shutdownMost bounds all of it, for a peer that acknowledges a byte now and then.
 	shutdownMost = 10 * time.Minute
 
-	// idleAssociation is how long a peer may at most keep an SCTP association on which
+	// streamlessAssociation is how long a peer may at most keep an SCTP association on which
 	// no stream is up, and at least half of that. A peer that vanished is charged for it as
 	// long.
-	idleAssociation = 30 * time.Second
+	streamlessAssociation = 30 * time.Second
 )
 
 // defaultLimits are a Device's limits when Config leaves them at 0. They are

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -81,6 +82,20 @@ func (s *Setup) offer() RTR {
 		return 0
 	}
 	return s.PeerToPeer
+}
+
+// chooseRTR chooses, of the ready-to-receive messages agreed on (RFC 6581 section 9.2), the
+// one that costs the peer least.
+func chooseRTR(rtr RTR) rdmap.Ready {
+	switch {
+	case rtr&RTRWrite != 0:
+		return rdmap.ReadyWrite
+	case rtr&RTRRead != 0:
+		return rdmap.ReadyRead
+	case rtr&RTRSend != 0:
+		return rdmap.ReadySend
+	}
+	return rdmap.ReadyNone
 }
 
 // mpa is s for a connection of the device.

@@ -35,7 +35,7 @@ type group struct {
 func Changes(ctx context.Context, netns string) (changed <-chan struct{}, stop func(), err error) {
 	return follow(ctx, netns, group{unix.NETLINK_XFRM, groupXfrmPolicy, ""},
 		group{unix.NETLINK_ROUTE, groupLink | groupRule4 | groupRule6, ""},
-		group{unix.NETLINK_NETFILTER, groupNFTables, guardTable})
+		group{unix.NETLINK_NETFILTER, groupNFTables, quotesTable})
 }
 
 // BlockChanges does that for the blocks. It fails as that does.

@@ -28,8 +28,8 @@
 //	planes_linux.go, kernelesp_linux.go,
 //	userlandesp_linux.go, tunmark_linux.go
 //	                                    what may pass, by who does ESP
-//	quotes_linux.go, quotestep_linux.go,
-//	quotetable_linux.go, quotechange_linux.go
+//	quoterules_linux.go, quoteinstall_linux.go,
+//	quoteread_linux.go, quotewrite_linux.go
 //	                                    ICMP that quotes the link
 //	holes_linux.go, probe_linux.go      Holes; Probe, the self-test
 //	sockets_linux.go                    what the kernel has to send when a guard goes

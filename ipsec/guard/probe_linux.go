@@ -198,7 +198,7 @@ func (k *kernel) probeQuote(g Spec, dev string, from netip.Addr) error {
 	case errors.Is(err, syscall.EPERM):
 		return nil
 	case err == nil:
-		return fmt.Errorf("%w: an ICMP error from %v to %v that quotes a packet of the link was sent on %s; table %s of nf_tables was removed or overridden: `ironwarp doctor` lists the holes", ErrLeaks, from, g.Remote, dev, guardTable)
+		return fmt.Errorf("%w: an ICMP error from %v to %v that quotes a packet of the link was sent on %s; table %s of nf_tables was removed or overridden: `ironwarp doctor` lists the holes", ErrLeaks, from, g.Remote, dev, quotesTable)
 	}
 	return fmt.Errorf("%w: an ICMP error to %v on %s: %v", ErrUntested, g.Remote, dev, err)
 }

@@ -32,11 +32,11 @@ func (e Listed) apply(l *Lane, now time.Time) (out Effect) {
 	c.installed, c.packets, c.impostors, c.named, c.mismatch = e.Installed, e.Packets, e.Impostors, e.Named, e.Mismatch
 	switch {
 	case is && !was:
-		out = l.rise(now)
+		out = l.childUp(now)
 	case is && e.Replaced: // lost and restored by the peer between two lists, or rekeyed
 		l.kickFrom(now)
 	case was && !is:
-		out = l.fall(now, &e)
+		out = l.childLost(now, &e)
 		if e.Afresh && l.flows.all > 0 {
 			l.wanted(NeedRestart)
 		}
@@ -44,7 +44,7 @@ func (e Listed) apply(l *Lane, now time.Time) (out Effect) {
 		l.wanted(NeedRestart)
 	}
 	if e.Anew && l.flows.admitted > 0 {
-		l.seek(is, now)
+		l.probeAll(is, now)
 	}
 	if e.Settled < 2 {
 		c.duplicates = time.Time{}
@@ -54,8 +54,8 @@ func (e Listed) apply(l *Lane, now time.Time) (out Effect) {
 	return out
 }
 
-// rise takes in that the child is there.
-func (l *Lane) rise(now time.Time) Effect {
+// childUp takes in that the child is there.
+func (l *Lane) childUp(now time.Time) Effect {
 	out := Effect{Do: Answer}
 	if !l.outage.since.IsZero() {
 		out.Do |= Restore
@@ -73,8 +73,8 @@ func (l *Lane) rise(now time.Time) Effect {
 	return out
 }
 
-// fall takes in that it is not there any more.
-func (l *Lane) fall(now time.Time, e *Listed) (out Effect) {
+// childLost takes in that it is not there any more.
+func (l *Lane) childLost(now time.Time, e *Listed) (out Effect) {
 	if l.flows.all > 0 {
 		out.Do = ShortenRTO | Pause
 		l.outage.since = now
@@ -107,9 +107,9 @@ func (l *Lane) fall(now time.Time, e *Listed) (out Effect) {
 	return out
 }
 
-// seek has the streams of a lane asked whether the peer still has them, the idle ones as
+// probeAll has the streams of a lane asked whether the peer still has them, the idle ones as
 // well: it may have ended them while there was no SA that would have told.
-func (l *Lane) seek(is bool, now time.Time) {
+func (l *Lane) probeAll(is bool, now time.Time) {
 	l.kick.all = true
 	if is {
 		l.kickFrom(now)

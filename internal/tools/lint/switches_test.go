@@ -5,14 +5,14 @@ import "testing"
 func TestOnlyWeakenedFilesHaveSwitches(t *testing.T) {
 	const imports = "package verbs\n\nimport \"github.com/ironwarp/ironwarp/internal/checks\"\n"
 	for _, x := range []struct{ file, src, want string }{
-		{"verbs/window.go", imports, "imports internal/checks: have the check in checks.go"},
-		{"verbs/window.go", "//go:build weakened\n\n" + imports, "imports internal/checks: have the check in checks.go"},
+		{"verbs/access.go", imports, "imports internal/checks: have the check in checks.go"},
+		{"verbs/access.go", "//go:build weakened\n\n" + imports, "imports internal/checks: have the check in checks.go"},
 		{"verbs/weakened.go", imports, "is built into the product"},
 		{"verbs/weakened.go", "//go:build !weakened\n\n" + imports, "is built into the product"},
 		{"verbs/weakened.go", "//go:build linux\n\n" + imports, "is built into the product"},
 		{"verbs/weakened.go", "//go:build weakened\n\n" + imports, ""},
 		{"verbs/window_test.go", imports, ""},
-		{"verbs/window.go", "package verbs\n", ""},
+		{"verbs/access.go", "package verbs\n", ""},
 	} {
 		found, err := checkSwitch(x.file, []byte(x.src))
 		if err != nil {

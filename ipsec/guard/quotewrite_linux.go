@@ -41,7 +41,7 @@ func (k *kernel) writeQuotes(add, gone []LinkKey) error {
 	})
 	k.quoted = nil
 	if err != nil {
-		return fmt.Errorf("change table %s of nf_tables: %w", guardTable, err)
+		return fmt.Errorf("change table %s of nf_tables: %w", quotesTable, err)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func (k *kernel) writeQuotes(add, gone []LinkKey) error {
 // in add and without those in gone. A table that is not as it should be is made
 // anew, in the same step; of one that is, nothing but elements changes.
 func (q *quoteTable) change(c *nftables.Conn, add, gone []LinkKey) error {
-	t := &nftables.Table{Name: guardTable, Family: nftables.TableFamilyINet}
+	t := &nftables.Table{Name: quotesTable, Family: nftables.TableFamilyINet}
 	links, hosts := maps.Clone(q.links), map[netip.Addr]bool{}
 	for _, k := range add {
 		links[k] = true
@@ -74,7 +74,7 @@ func (q *quoteTable) change(c *nftables.Conn, add, gone []LinkKey) error {
 		q = &quoteTable{}
 	}
 	var errs []error
-	for _, s := range guardSets(t) {
+	for _, s := range quoteSets(t) {
 		more, less := s.elements(links, hosts, q), s.elements(q.links, q.hosts, &quoteTable{links: links, hosts: hosts})
 		if !sound {
 			errs = append(errs, c.AddSet(s.Set, nil))
@@ -87,14 +87,14 @@ func (q *quoteTable) change(c *nftables.Conn, add, gone []LinkKey) error {
 	for _, x := range guardChains(t) {
 		c.AddChain(x)
 	}
-	for _, r := range guardRules(t) {
+	for _, r := range quoteRules(t) {
 		c.AddRule(r)
 	}
 	return errors.Join(errs...)
 }
 
 // elements are those of a set for links and hosts, without what a table has.
-func (s *guardSet) elements(links map[LinkKey]bool, hosts map[netip.Addr]bool, without *quoteTable) (out []nftables.SetElement) {
+func (s *quoteSet) elements(links map[LinkKey]bool, hosts map[netip.Addr]bool, without *quoteTable) (out []nftables.SetElement) {
 	if s.family == nil {
 		for a := range hosts {
 			if a.BitLen() == s.bits && !without.hosts[a] {

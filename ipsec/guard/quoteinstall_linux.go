@@ -78,7 +78,7 @@ func quoteStep(k *kernel, g Spec, have inventory) step {
 					return nil
 				})
 			case q.there && len(q.missing(g)) > 0:
-				faults = append(slices.Clone(faults), fmt.Sprintf("the sets of table %s lack %v", guardTable, g))
+				faults = append(slices.Clone(faults), fmt.Sprintf("the sets of table %s lack %v", quotesTable, g))
 			}
 			if len(faults) == 0 {
 				return nil, nil

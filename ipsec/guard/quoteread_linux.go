@@ -8,7 +8,7 @@ import (
 	"github.com/google/nftables"
 )
 
-// quoteTable is what the kernel has of guardTable.
+// quoteTable is what the kernel has of quotesTable.
 type quoteTable struct {
 	absent bool // the kernel has no nf_tables
 	faults []string
@@ -17,7 +17,7 @@ type quoteTable struct {
 	hosts  map[netip.Addr]bool
 }
 
-// quotes reads guardTable, once between two changes.
+// quotes reads quotesTable, once between two changes.
 func (k *kernel) quotes() (*quoteTable, error) {
 	if k.quoted != nil {
 		return k.quoted, nil
@@ -31,7 +31,7 @@ func (k *kernel) quotes() (*quoteTable, error) {
 		q, err = &quoteTable{absent: true}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at table %s of nf_tables: %w", guardTable, err)
+		return nil, fmt.Errorf("look at table %s of nf_tables: %w", quotesTable, err)
 	}
 	k.quoted = q
 	return q, nil
@@ -42,17 +42,17 @@ func newQuoteTable() *quoteTable {
 }
 
 func (q *quoteTable) read(c *nftables.Conn) error {
-	t, err := findTable(c, guardTable)
+	t, err := findTable(c, quotesTable)
 	if err != nil {
 		return err
 	}
 	if t == nil {
-		q.faults = []string{"table " + guardTable + " of nf_tables is missing"}
+		q.faults = []string{"table " + quotesTable + " of nf_tables is missing"}
 		return nil
 	}
 	q.there = true
 	if t.Flags&dormantTable != 0 {
-		q.faults = append(q.faults, "table "+guardTable+" of nf_tables is dormant")
+		q.faults = append(q.faults, "table "+quotesTable+" of nf_tables is dormant")
 	}
 	if err := q.readSets(c, t); err != nil {
 		return err
@@ -69,10 +69,10 @@ func (q *quoteTable) readSets(c *nftables.Conn, t *nftables.Table) error {
 	for _, s := range have {
 		sets[s.Name] = s
 	}
-	for _, w := range guardSets(t) {
+	for _, w := range quoteSets(t) {
 		s := sets[w.Name]
 		if s == nil || s.KeyType.Bytes != w.KeyType.Bytes {
-			q.faults = append(q.faults, fmt.Sprintf("set %s of table %s is missing, or is one of something else", w.Name, guardTable))
+			q.faults = append(q.faults, fmt.Sprintf("set %s of table %s is missing, or is one of something else", w.Name, quotesTable))
 			continue
 		}
 		elements, err := c.GetSetElements(s)
@@ -100,15 +100,15 @@ func (q *quoteTable) readChains(c *nftables.Conn, t *nftables.Table) error {
 	}
 	chains := map[string]*nftables.Chain{}
 	for _, x := range all {
-		if x.Table.Name == guardTable {
+		if x.Table.Name == quotesTable {
 			chains[x.Name] = x
 		}
 	}
-	rules := guardRules(t)
+	rules := quoteRules(t)
 	for _, w := range guardChains(t) {
 		x := chains[w.Name]
 		if x == nil || (x.Hooknum == nil) != (w.Hooknum == nil) || w.Hooknum != nil && *x.Hooknum != *w.Hooknum {
-			q.faults = append(q.faults, fmt.Sprintf("chain %s of table %s is missing, or has another hook", w.Name, guardTable))
+			q.faults = append(q.faults, fmt.Sprintf("chain %s of table %s is missing, or has another hook", w.Name, quotesTable))
 			continue
 		}
 		is, err := c.GetRules(t, x)
@@ -117,27 +117,27 @@ func (q *quoteTable) readChains(c *nftables.Conn, t *nftables.Table) error {
 		}
 		should := slices.DeleteFunc(slices.Clone(rules), func(r *nftables.Rule) bool { return r.Chain.Name != w.Name })
 		if signatures(is) != signatures(should) {
-			q.faults = append(q.faults, fmt.Sprintf("the rules of chain %s of table %s are not those of the guard", w.Name, guardTable))
+			q.faults = append(q.faults, fmt.Sprintf("the rules of chain %s of table %s are not those of the guard", w.Name, quotesTable))
 		}
 	}
 	return nil
 }
 
-// guardSet is a set of the table: of links, or of the hosts that have one.
-type guardSet struct {
+// quoteSet is a set of the table: of links, or of the hosts that have one.
+type quoteSet struct {
 	*nftables.Set
 	family *blockFamily // of links, nil of hosts
 	bits   int          // of an address
 }
 
-// guardSets and guardChains are those of the table.
-func guardSets(t *nftables.Table) []*guardSet {
-	var sets []*guardSet
+// quoteSets and guardChains are those of the table.
+func quoteSets(t *nftables.Table) []*quoteSet {
+	var sets []*quoteSet
 	for i, name := range []string{setHosts4, setHosts6} {
-		sets = append(sets, &guardSet{bits: []int{32, 128}[i], Set: &nftables.Set{Table: t, Name: name, KeyType: []nftables.SetDatatype{nftables.TypeIPAddr, nftables.TypeIP6Addr}[i]}})
+		sets = append(sets, &quoteSet{bits: []int{32, 128}[i], Set: &nftables.Set{Table: t, Name: name, KeyType: []nftables.SetDatatype{nftables.TypeIPAddr, nftables.TypeIP6Addr}[i]}})
 	}
 	for _, f := range linkFamilies() {
-		sets = append(sets, &guardSet{family: &f, bits: int(f.size) * 8, Set: &nftables.Set{Table: t, Name: f.set, KeyType: f.keyType, Concatenation: true}})
+		sets = append(sets, &quoteSet{family: &f, bits: int(f.size) * 8, Set: &nftables.Set{Table: t, Name: f.set, KeyType: f.keyType, Concatenation: true}})
 	}
 	for i, s := range sets {
 		s.ID = uint32(i + 1)

@@ -47,7 +47,7 @@ func TestGuardsOfAsManyPeersAsArePossible(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.DelTable(&nftables.Table{Name: guardTable, Family: nftables.TableFamilyINet})
+			c.DelTable(&nftables.Table{Name: quotesTable, Family: nftables.TableFamilyINet})
 			if err := c.Flush(); err != nil {
 				t.Fatal(err)
 			}

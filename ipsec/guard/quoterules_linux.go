@@ -51,7 +51,7 @@ import (
 // The kernel sends what is for itself by loopback, so that its sockets go on
 // learning the MTU. Where the kernel has no nf_tables, XFRM policies stop all of
 // its ICMP errors to the peer instead (coarseTypes).
-const guardTable = "ironwarp-guard"
+const quotesTable = "ironwarp-guard"
 
 // Chains of the table.
 const (
@@ -215,8 +215,8 @@ func (b *ruleBook) routed(f blockFamily, match []expr.Any, address *expr.Exthdr)
 	}
 }
 
-// guardRules are those of the whole table.
-func guardRules(t *nftables.Table) []*nftables.Rule {
+// quoteRules are those of the whole table.
+func quoteRules(t *nftables.Table) []*nftables.Rule {
 	b := &ruleBook{table: t}
 	families := linkFamilies()
 	v4, v6 := families[0], families[1]
