@@ -337,15 +337,22 @@ func checkBlocks(t *testing.T, h *host, remote netip.Addr) {
 	}
 }
 
+// wholeGuardOf lists a host's guard of one peer, once it lets the tun of userland ESP pass:
+// charon may be up a moment before its tun is found.
+func wholeGuardOf(t *testing.T, h *host, plane esp.Plane) (all []guard.Policy) {
+	t.Helper()
+	eventually(t, "the tun of userland ESP is let through", func() bool {
+		all = guardOf(t, h)
+		allows := slices.DeleteFunc(slices.Clone(all), func(g guard.Policy) bool { return g.Action != "allow" })
+		return plane != esp.Userland || len(allows) == 2
+	})
+	return all
+}
+
 func TestGuardIsIdempotentListedAndRemovedWithThePeerOnly(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	p.addPeers(t)
-	var all []guard.Policy
-	eventually(t, "the tun of userland ESP is let through", func() bool {
-		all = guardOf(t, p.alpha)
-		allows := slices.DeleteFunc(slices.Clone(all), func(g guard.Policy) bool { return g.Action != "allow" })
-		return p.lab.DataPlane() != esp.Userland || len(allows) == 2
-	})
+	all := wholeGuardOf(t, p.alpha, p.lab.DataPlane())
 	for _, g := range all {
 		t.Log(g)
 	}
@@ -476,6 +483,7 @@ func TestGuardStaysWhenManagerAndCharonAreKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "beta is connected to charon", func() bool { return p.beta.m.DaemonStatus().Connected })
+	wholeGuardOf(t, p.beta, p.lab.DataPlane())
 	wire := capture(t, p.beta)
 	exe, err := os.Executable()
 	if err != nil {
