@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -13,8 +14,9 @@ import (
 
 // event is an event counter (eventfd) by which the front end and this side wake each other.
 type event struct {
-	f   *os.File
-	raw syscall.RawConn
+	f    *os.File
+	raw  syscall.RawConn
+	refs atomic.Int32 // its owner, and who signals: the last closes it, so that nobody waits for another
 }
 
 // newEvent takes a descriptor of the front end's over. It fails for what is no event counter,
@@ -36,6 +38,7 @@ func newEvent(fd int) (*event, error) {
 		e.f.Close()
 		return nil, err
 	}
+	e.refs.Store(1)
 	return e, nil
 }
 
@@ -67,11 +70,13 @@ func take(fd int) error {
 func (e *event) interrupt() { e.f.SetReadDeadline(time.Unix(1, 0)) }
 func (e *event) resume()    { e.f.SetReadDeadline(time.Time{}) }
 
-// signal wakes the other side. A counter that is full has woken it before.
+// signal wakes the other side. A counter that is full has woken it before, and one that is
+// closed has been replaced by another, which has woken it.
 func (e *event) signal() error {
-	if e == nil {
+	if e == nil || !e.enter() {
 		return nil
 	}
+	defer e.close()
 	var b [8]byte
 	b[0] = 1
 	var err error
@@ -91,8 +96,21 @@ func (e *event) drain() {
 	}
 }
 
+// enter is undone by close. It reports false if the counter has been closed.
+func (e *event) enter() bool {
+	for {
+		n := e.refs.Load()
+		if n == 0 {
+			return false
+		}
+		if e.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
 func (e *event) close() {
-	if e != nil {
+	if e != nil && e.refs.Add(-1) == 0 {
 		e.f.Close()
 	}
 }

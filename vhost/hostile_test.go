@@ -320,6 +320,40 @@ func TestFullCounter(t *testing.T) {
 	end()
 }
 
+// Nor does one that has another counter take its place meanwhile.
+func TestFullCounterIsReplaced(t *testing.T) {
+	_, path, end := serve(t, nbdtest.NewMemory(diskSize))
+	f := connect(t, path, vhosttest.Options{Memory: 16 << 20})
+	q := f.Queues[0]
+	if err := q.FillCall(); err != nil {
+		t.Fatal(err)
+	}
+	q.Post(&vhosttest.Request{Typ: vhosttest.In, Data: make([]byte, 512)})
+	if err := q.Announce(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); q.Poll() == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("the request has not ended")
+		}
+	}
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(event)
+	f.Conn.SetDeadline(time.Now().Add(10 * time.Second))
+	for range 3 { // the counter is full until the end, whoever else is there
+		if err := f.Ack(vhosttest.SetVringCall, u64(0), event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Hangup()
+	g := connect(t, path, vhosttest.Options{Memory: 16 << 20})
+	do(t, g.Queues[0], vhosttest.In, 0, make([]byte, 512), vhosttest.OK)
+	end()
+}
+
 // Nor does one that asks and does not read the answers.
 func TestUnreadReplies(t *testing.T) {
 	_, path, end := serve(t, nbdtest.NewMemory(diskSize))

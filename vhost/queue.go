@@ -33,7 +33,8 @@ type runner struct {
 	disk *disk
 	kick *event
 	call atomic.Pointer[event]
-	log  *region // has the ring's log; nil if there is none
+	told atomic.Pointer[event] // by which the guest was told last, or is being told
+	log  *region               // has the ring's log; nil if there is none
 	halt atomic.Bool
 	wake chan struct{} // capacity 1: there is something for the second goroutine
 	over chan struct{} // closed when all that was taken has been given back
@@ -80,7 +81,7 @@ func (r *runner) await(ctx context.Context) bool {
 		case <-ctx.Done():
 			return false
 		case <-tick.C:
-			r.call.Load().unblock(r.f)
+			r.told.Load().unblock(r.f)
 		}
 	}
 }
@@ -304,7 +305,9 @@ func (r *runner) giveAll() (err error) {
 	}
 	n, call, perr := r.push(list)
 	if call {
-		if serr := r.call.Load().signal(); err == nil {
+		e := r.call.Load()
+		r.told.Store(e)
+		if serr := e.signal(); err == nil {
 			err = serr
 		}
 	}
