@@ -81,7 +81,10 @@ func (f *frontend) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
 		f.nc.SetReadDeadline(time.Unix(1, 0))
 		f.nc.SetWriteDeadline(time.Now().Add(f.srv.cfg.DrainTimeout)) // it may not read its replies
-		time.AfterFunc(f.srv.cfg.DrainTimeout, f.cancel)
+		time.AfterFunc(f.srv.cfg.DrainTimeout, func() {
+			f.gone.Store(true) // what is cancelled has not failed, but is the next one's
+			f.cancel()
+		})
 	})()
 	var err error
 	for err == nil {

@@ -2,7 +2,9 @@ package vhost_test
 
 import (
 	"bytes"
+	"context"
 	"math/rand/v2"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -85,6 +87,57 @@ func TestReconnect(t *testing.T) {
 				q.Rewind(mark)
 			}
 		})
+	}
+}
+
+// busy is a disk that has no room for an I/O, as one whose peer is away.
+type busy struct {
+	*nbdtest.Memory
+	waiting chan struct{}
+}
+
+func (busy) TryGet(block.Op, uint64, uint32, block.Flags) (block.IO, error) {
+	return nil, block.ErrBusy
+}
+
+func (d busy) Get(ctx context.Context, _ block.Op, _ uint64, _ uint32, _ block.Flags) (block.IO, error) {
+	d.waiting <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A request that waited for the disk when the back end ended has not failed: the next back end
+// carries it out.
+func TestEndFailsNoRequestThatWaits(t *testing.T) {
+	m := nbdtest.NewMemory(diskSize)
+	o := vhosttest.Options{Memory: 16 << 20, Queues: 8}
+	for round := range 20 {
+		d := busy{m, make(chan struct{}, o.Queues)}
+		path := filepath.Join(t.TempDir(), "sock")
+		end := listen(t, vhost.NewServer(vhost.Config{Device: d, DrainTimeout: time.Millisecond}), path)
+		f := connect(t, path, o)
+		var all []*vhosttest.Request
+		for _, q := range f.Queues {
+			r := &vhosttest.Request{Typ: vhosttest.Out, Data: make([]byte, 512)}
+			all = append(all, r)
+			q.Post(r)
+			if err := q.Announce(); err != nil {
+				t.Fatal(err)
+			}
+			<-d.waiting
+		}
+		end()
+		f.Hangup()
+		listen(t, vhost.NewServer(vhost.Config{Device: m}), path)
+		if err := f.Connect(path); err != nil {
+			t.Fatal(err)
+		}
+		for i, q := range f.Queues {
+			if err := q.Wait(10*time.Second, all[i]); err != nil || all[i].Status != vhosttest.OK {
+				t.Fatalf("round %d: result %d: %v", round, all[i].Status, err)
+			}
+		}
+		f.Close()
 	}
 }
 
