@@ -83,3 +83,20 @@ func TestGuestOnAPeersDisk(t *testing.T) {
 		t.Error("the socket is there after its disk was detached")
 	}
 }
+
+// A socket is one disk's, also while that cannot come back yet: otherwise its guest would write
+// to another disk.
+func TestSocketOfADiskThatIsAwayIsNotAnothers(t *testing.T) {
+	alpha, beta, _ := pair(t, 1<<20)
+	path := filepath.Join(alpha.dir, "guest.sock")
+	attach := func(export string) error {
+		_, err := alpha.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: export, VhostUser: true, VhostSocket: path, TimeoutSeconds: 1}, nil)
+		return err
+	}
+	alpha.unlessLate("attached", func() error { return attach("disk") })
+	says(t, attach("other"), api.CodeInUse, path+" is the socket of beta/disk", "--vhost-socket")
+	beta.stop()
+	alpha.stop()
+	alpha.start()
+	says(t, attach("other"), api.CodeInUse, path+" is the socket of beta/disk", "--vhost-socket")
+}

@@ -181,7 +181,7 @@ func (a *Attacher) claim(ctx context.Context, who local.Caller, k Disk, w way, i
 	if before != nil && (!before.isOrphan() || before.way != w) {
 		return before, false, before.sameWay(w)
 	}
-	if err := a.nameIsFreeLocked(k, w.device); err != nil {
+	if err := a.isFreeLocked(k, w.device, socket, remembered); err != nil {
 		return nil, false, err
 	}
 	full := a.fullLocked(who, k)

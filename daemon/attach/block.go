@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,11 +37,28 @@ func deviceName(k Disk, req api.AttachRequest) (string, error) {
 // linkName is PEER-EXPORT, with the dashes of PEER doubled as for sockets.
 func linkName(k Disk) string { return strings.ReplaceAll(k.Peer, "-", "--") + "-" + k.Export }
 
-// nameIsFreeLocked fails with an *api.Error if another disk has the name of a device.
-func (a *Attacher) nameIsFreeLocked(k Disk, name string) error {
-	for _, other := range a.disks {
-		if name != "" && other.device == name && other.Key != k {
-			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("the name %s is that of the device of %s", name, other.Key), Fix: "choose another with --name"}
+// isFreeLocked fails with an *api.Error if another disk has the name of a device, or a socket,
+// whether it is there now or not: what waits for that disk would reach this one. Disks that
+// come back do not mind those that wait for their turn.
+func (a *Attacher) isFreeLocked(k Disk, device, socket string, remembered bool) error {
+	has := func(other Disk, w way) error {
+		switch {
+		case other == k:
+		case device != "" && w.device == device:
+			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("the name %s is that of the device of %s", device, other), Fix: "choose another with --name"}
+		case cmp.Or(w.vhost, a.socketOf(other)) == socket:
+			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("%s is the socket of %s", socket, other), Fix: "choose another with --vhost-socket"}
+		}
+		return nil
+	}
+	for key, other := range a.disks {
+		if err := has(key, other.way); err != nil {
+			return err
+		}
+	}
+	for key, w := range a.aside {
+		if err := has(key, way{w.Device, w.VhostUser}); err != nil && !remembered {
+			return err
 		}
 	}
 	return nil
