@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -81,6 +82,14 @@ func TestGuestOnAPeersDisk(t *testing.T) {
 	}
 	if _, err := os.Stat(path); err == nil {
 		t.Error("the socket is there after its disk was detached")
+	}
+
+	// What it had begun is not carried out after that.
+	if _, err := attach(api.AttachRequest{VhostUser: true, VhostSocket: path}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Connect(path); !errors.Is(err, vhosttest.ErrRefused) {
+		t.Errorf("a guest of the time before: %v", err)
 	}
 }
 

@@ -417,6 +417,9 @@ func (f *frontend) startIfReady(q *queue) error {
 			return broken("queue %d has %d descriptors, its log is for %d", q.index, q.num, f.logged.num)
 		}
 		logged = f.log.mem[n*uint64(q.index):][:n]
+		if err := touch(func() error { return claimLog(logged, f.srv.cfg.Attachment) }); err != nil {
+			return err
+		}
 	}
 	var ring ring
 	var err error

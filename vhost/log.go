@@ -6,11 +6,13 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/block"
 )
 
 // A log has a queue's requests under way in memory that the front end keeps, so that who
 // comes after a back end that was killed carries them out again ("Inflight I/O tracking").
-// The log of a split ring begins with u64 features, u16 version, u16 descriptors, u16 last
+// The log of a split ring begins with u64 features (see claimLog), u16 version, u16 descriptors, u16 last
 // batch, u16 used index; then it has for each descriptor u8 under way, 5 bytes, u16 next and
 // u64 counter.
 
@@ -48,6 +50,20 @@ func newLogFile(n uint64) (fd int, err error) {
 		return -1, fmt.Errorf("vhost: make memory for requests under way: %w", err)
 	}
 	return fd, nil
+}
+
+// claimLog notes in a queue's log, where its features would be, which attachment it is of. It
+// fails for one of another. Logs of before that was noted are anybody's.
+func claimLog(b []byte, of block.ID) error {
+	mark := le.Uint64(of[:])
+	switch was := load64(b, 0); {
+	case mark == 0 || was == mark:
+	case was != 0:
+		return broken("its log of requests under way is of another disk, or of the time before this one was detached and attached again: shut its machine down and start it again")
+	default:
+		store64(b, 0, mark)
+	}
+	return nil
 }
 
 // splitLog is the log of a split ring.

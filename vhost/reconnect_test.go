@@ -3,6 +3,7 @@ package vhost_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"path/filepath"
 	"sync/atomic"
@@ -138,6 +139,56 @@ func TestEndFailsNoRequestThatWaits(t *testing.T) {
 			}
 		}
 		f.Close()
+	}
+}
+
+// What was asked of a disk reaches no other that is served at the same socket afterwards, nor
+// the same when it has been detached and attached again: somebody else may have written to it
+// meanwhile. A guest that begins anew is served.
+func TestRequestsOfAnotherAttachment(t *testing.T) {
+	for name, o := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			first, second := nbdtest.NewMemory(diskSize), nbdtest.NewMemory(diskSize)
+			var holding atomic.Bool
+			holding.Store(true)
+			first.Hold = func(block.Op, uint64) bool { return holding.Load() }
+			path := filepath.Join(t.TempDir(), "sock")
+			here, other := block.NewID(), block.NewID()
+			serve := func(m *nbdtest.Memory, of block.ID) (end func()) {
+				return listen(t, vhost.NewServer(vhost.Config{Device: m, Attachment: of, DrainTimeout: time.Millisecond}), path)
+			}
+			end := serve(first, here)
+			f := connect(t, path, o)
+			r := &vhosttest.Request{Typ: vhosttest.Out, Data: bytes.Repeat([]byte{1}, 512)}
+			f.Queues[0].Post(r)
+			if err := f.Queues[0].Announce(); err != nil {
+				t.Fatal(err)
+			}
+			first.WaitHeld(1)
+			f.Hangup()
+			end()
+			first.LetAll()
+			holding.Store(false)
+
+			end = serve(second, other)
+			if err := f.Connect(path); !errors.Is(err, vhosttest.ErrRefused) {
+				t.Errorf("it is served: %v", err)
+			}
+			f.Hangup()
+			do(t, connect(t, path, o).Queues[0], vhosttest.In, 0, make([]byte, 512), vhosttest.OK)
+			end()
+			if calls := second.Calls(); len(calls) != 1 {
+				t.Errorf("the other disk was asked for %v", calls)
+			}
+
+			serve(first, here)
+			if err := f.Connect(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Queues[0].Wait(10*time.Second, r); err != nil || r.Status != vhosttest.OK {
+				t.Errorf("result %d: %v", r.Status, err)
+			}
+		})
 	}
 }
 

@@ -22,6 +22,10 @@ type Config struct {
 	Device block.Device
 	// Serial is what guests see as its serial number, of which the first 20 bytes count.
 	Serial string
+	// Attachment is what a front end's log of requests under way is for, if it is not zero:
+	// one with the log of another is refused, since what it was not answered there would be
+	// carried out here.
+	Attachment block.ID
 	// Logger gets connects, disconnects and refusals; nil: none.
 	Logger *slog.Logger
 	// DrainTimeout is how long requests under way may take when Serve's context ends; then

@@ -67,7 +67,7 @@ func (a *Attacher) serveVhost(ctx context.Context, at *Attachment, s *session, d
 	if err != nil {
 		return err
 	}
-	srv := vhost.NewServer(vhost.Config{Device: dk, Serial: at.Key.Export, Logger: at.log})
+	srv := vhost.NewServer(vhost.Config{Device: dk, Serial: at.Key.Export, Attachment: dk.Claim().Attachment, Logger: at.log})
 	sctx, stop := context.WithCancel(context.Background())
 	served := make(chan struct{})
 	at.mu.Lock()
