@@ -643,17 +643,17 @@ func (f *frontend) resized() {
 	}
 }
 
-// hasHungUp reports whether the front end has closed its end.
-func (f *frontend) hasHungUp() bool {
-	raw, err := f.nc.SyscallConn()
-	up := false
+// hasHungUp reports whether a front end has closed its end.
+func hasHungUp(nc socket) bool {
+	raw, err := nc.SyscallConn()
+	gone := false
 	if err == nil {
 		err = raw.Control(func(fd uintptr) {
 			p := []unix.PollFd{{Fd: int32(fd)}}
-			if _, err := unix.Poll(p, 0); err == nil {
-				up = p[0].Revents&(unix.POLLHUP|unix.POLLERR) == 0
+			if n, err := unix.Poll(p, 0); err == nil && n > 0 { // interrupted, it says nothing
+				gone = p[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
 			}
 		})
 	}
-	return err != nil || !up
+	return err != nil || gone
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -421,6 +422,57 @@ func TestOneAtATime(t *testing.T) {
 	mu.Unlock()
 	m.LetAll()
 	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	do(t, other.Queues[0], vhosttest.In, 0, make([]byte, 512), vhosttest.OK)
+}
+
+// Front ends that come and go while another's requests have not ended cost nothing, and who has
+// waited and is still there is served.
+func TestWhoWaitsAndGoes(t *testing.T) {
+	m := nbdtest.NewMemory(diskSize)
+	var hold atomic.Bool
+	hold.Store(true)
+	m.Hold = func(block.Op, uint64) bool { return hold.Load() }
+	_, path, _ := serve(t, m)
+	f := connect(t, path, vhosttest.Options{Memory: 16 << 20})
+	other, err := vhosttest.New(vhosttest.Options{Memory: 16 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	f.Queues[0].Post(&vhosttest.Request{Typ: vhosttest.Out, Data: make([]byte, 512)})
+	if err := f.Queues[0].Announce(); err != nil {
+		t.Fatal(err)
+	}
+	m.WaitHeld(1)
+	f.Hangup()
+	before := openFDs(t)
+	for range 100 {
+		if err := other.Dial(path); err != nil {
+			t.Fatal(err)
+		}
+		other.Hangup()
+	}
+	if err := other.Dial(path); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); openFDs(t) > before+4; { // its two ends, and one that went
+		if time.Now().After(deadline) {
+			t.Fatalf("%d descriptors are open, %d were before", openFDs(t), before)
+		}
+	}
+	late, err := vhosttest.New(vhosttest.Options{Memory: 16 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	if err := late.Connect(path); err == nil {
+		t.Error("two wait")
+	}
+	hold.Store(false)
+	m.LetAll()
+	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
 	do(t, other.Queues[0], vhosttest.In, 0, make([]byte, 512), vhosttest.OK)

@@ -99,9 +99,10 @@ func (s *Server) count(q *request) {
 	s.stats.ops[q.op].Add(1)
 }
 
-// resize tells the front end, and those to come, that the disk has size bytes.
+// resize tells the front end, and those to come, that the disk has size bytes. It never shrinks.
 func (s *Server) resize(size uint64) {
-	s.size.Store(size)
+	for was := s.size.Load(); !s.size.CompareAndSwap(was, max(was, size)); was = s.size.Load() {
+	}
 	if f := s.now(); f != nil {
 		f.resized()
 	}
@@ -122,20 +123,39 @@ func (s *Server) set(f *frontend) {
 // Serve serves front ends that connect to ln, a listener of Unix sockets, one after the
 // other, until ctx ends or ln fails, and closes ln. While one is connected, others are hung
 // up on. One that connects after another has hung up is served when the requests of that
-// have ended, so that none of them comes after what the new one asks for. When ctx ends,
-// requests under way get DrainTimeout; what is at the device then is over when the device
-// completes it. The error is nil when ctx ended.
+// have ended, so that none of them comes after what the new one asks for; only one waits so.
+// When ctx ends, requests under way get DrainTimeout; what is at the device then is over when
+// the device completes it. The error is nil when ctx ended.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if d, ok := s.cfg.Device.(block.Resizer); ok {
 		defer d.OnResize(s.resize)()
-		s.size.Store(d.Geometry().Size) // it may have grown before
+		s.resize(d.Geometry().Size) // it may have grown before
 	}
+	next := make(chan socket, 1) // who is served next
+	defer func() {
+		select {
+		case nc := <-next:
+			nc.Close()
+		default:
+		}
+	}()
 	sctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
 	defer context.AfterFunc(sctx, func() { ln.Close() })()
-	for last := (chan struct{})(nil); ; {
+	wg.Go(func() {
+		for {
+			select {
+			case nc := <-next:
+				s.serve(sctx, nc)
+				nc.Close()
+			case <-sctx.Done():
+				return
+			}
+		}
+	})
+	for {
 		nc, err := ln.Accept()
 		switch {
 		case err == nil:
@@ -153,26 +173,27 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			return fmt.Errorf("vhost: accept on %v: %w", ln.Addr(), err)
 		}
 		c, ok := nc.(socket)
-		if f := s.now(); !ok || f != nil && !f.hasHungUp() {
+		if f := s.now(); !ok || f != nil && !hasHungUp(f.nc) || !makeRoom(next) {
 			s.log.Warn("vhost: a front end is refused", "error", errBusy)
 			nc.Close()
 			continue
 		}
-		before, done := last, make(chan struct{})
-		last = done
-		wg.Go(func() {
-			defer close(done)
-			defer nc.Close()
-			if before != nil {
-				select {
-				case <-before:
-				case <-sctx.Done():
-					return
-				}
-			}
-			s.serve(sctx, c)
-		})
+		next <- c
 	}
+}
+
+// makeRoom drops who waits and has hung up. It reports false if there is one who has not.
+func makeRoom(next chan socket) bool {
+	select {
+	case nc := <-next:
+		if !hasHungUp(nc) {
+			next <- nc
+			return false
+		}
+		nc.Close()
+	default:
+	}
+	return true
 }
 
 // serve serves one front end to its end.

@@ -340,3 +340,32 @@ func (g *growing) OnResize(f func(size uint64)) (cancel func()) {
 	g.resize <- f
 	return func() {}
 }
+
+// growingSoon is a disk that grows while its size is being read.
+type growingSoon struct {
+	*nbdtest.Memory
+	grow func(uint64)
+}
+
+func (d *growingSoon) OnResize(f func(uint64)) (cancel func()) {
+	d.grow = f
+	return func() {}
+}
+
+func (d *growingSoon) Geometry() block.Geometry {
+	g := d.Memory.Geometry()
+	if grow := d.grow; grow != nil {
+		d.grow = nil
+		grow(2 * diskSize)
+	}
+	return g
+}
+
+// A size that is read late does not undo that the disk has grown.
+func TestResizeAtTheBeginning(t *testing.T) {
+	_, path, _ := serve(t, &growingSoon{Memory: nbdtest.NewMemory(diskSize)})
+	b, err := connect(t, path, vhosttest.Options{Memory: 16 << 20}).Config(0, 8)
+	if err != nil || le.Uint64(b)*512 != 2*diskSize {
+		t.Errorf("the guest's disk has %d bytes: %v", le.Uint64(b)*512, err)
+	}
+}
