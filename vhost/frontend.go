@@ -536,8 +536,8 @@ func (f *frontend) setLog(m *message) error {
 			return broken("logs are changed while queue %d runs", q)
 		}
 	}
-	if len(m.fds) != 1 || i.offset%logAlign != 0 {
-		return broken("the logs have %d descriptors, and begin at %d", len(m.fds), i.offset)
+	if len(m.fds) != 1 || i.offset%logAlign != 0 || i.size > maxQueues*logLen(maxRing, true) {
+		return broken("the logs have %d descriptors, begin at %d, and have %d bytes", len(m.fds), i.offset, i.size)
 	}
 	r, err := mapRegion(place{size: i.size, offset: i.offset}, m.fds[0])
 	if err != nil {

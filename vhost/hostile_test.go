@@ -159,6 +159,18 @@ func TestHostileMessages(t *testing.T) {
 			f.Close()
 		}
 	})
+	t.Run("a log that is too large", func(t *testing.T) {
+		f, err := vhosttest.New(vhosttest.Options{Memory: 16 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		log := append(append(u64(8<<20), u64(0)...), 1, 0, 8, 0)
+		if err := errors.Join(f.Dial(path), f.Send(vhosttest.SetInflightFD, 0, log, f.Memory.FD)); err != nil {
+			t.Fatal(err)
+		}
+		isEnded(t, f)
+	})
 	t.Run("the answer", func(t *testing.T) {
 		f := connect(t, path, vhosttest.Options{Memory: 16 << 20})
 		if err := f.Ack(vhosttest.SetVringNum, state(64, 128)); !errors.Is(err, vhosttest.ErrRefused) {

@@ -1,6 +1,9 @@
 package vhost
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 const (
 	sectorSize = 512
@@ -9,13 +12,19 @@ const (
 	maxTable = 8
 	// maxSlots regions there may be: QEMU has some for each stick of memory.
 	maxSlots = 64
+	// maxMemory bytes of a front end's memory: more than the machines have that this is for.
+	maxMemory = 2 << 40
+	// maxMapped bytes of memory of all front ends, twice of one whose memory changes: half of
+	// the addresses that a process has, so that nobody takes those of the heap.
+	maxMapped = min(64<<40, math.MaxInt/2)
 	// maxConfig bytes of configuration: the protocol's limit.
 	maxConfig = 256
 	// maxQueues of a disk: QEMU wants as many as the guest has processors.
 	maxQueues = 64
 	// maxRing descriptors of a queue: QEMU's limit.
 	maxRing = 1024
-	// maxChain descriptors of a request, with those of its table: QEMU's limit.
+	// maxChain descriptors of a request, with those of its table, and parts of memory that
+	// they name: QEMU's limit.
 	maxChain = 1024
 	// maxSegments of a request are announced: what a ring of 128 takes without tables.
 	maxSegments = 126

@@ -23,6 +23,9 @@ type region struct {
 	refs   atomic.Int32
 }
 
+// totalMapped is how many bytes of front ends' memory are mapped.
+var totalMapped atomic.Int64
+
 // mapFile maps size bytes at offset of a file that a front end shares. The file is memory,
 // on which access does not wait for anybody; it is kept from being truncated if it can be.
 // It fails for other files, and for what is outside the file.
@@ -55,12 +58,17 @@ func mapFile(fd int, offset, size uint64) (mem, mapped []byte, err error) {
 	switch {
 	case size == 0 || end < offset || end > uint64(st.Size):
 		return fail("the file has %d bytes", st.Size)
-	case end-first > math.MaxInt-page:
+	case end-first > maxMemory || end-first > math.MaxInt-page:
 		return fail("that is too much for this machine")
 	}
-	n := (end - first + page - 1) &^ (page - 1)
+	n := int64((end - first + page - 1) &^ (page - 1))
+	if totalMapped.Add(n) > maxMapped {
+		totalMapped.Add(-n)
+		return fail("front ends have mapped too much already")
+	}
 	mapped, err = unix.Mmap(fd, int64(first), int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {
+		totalMapped.Add(-n)
 		return fail("mmap: %v", err)
 	}
 	from := offset - first
@@ -82,6 +90,7 @@ func mapRegion(p place, fd int) (*region, error) {
 func (r *region) leave() {
 	if r.refs.Add(-1) == 0 {
 		unix.Munmap(r.mapped)
+		totalMapped.Add(-int64(len(r.mapped)))
 	}
 }
 
@@ -92,7 +101,7 @@ type memory struct {
 	refs    atomic.Int32 // requests and queues that use it, and one for the front end
 }
 
-// newMemory fails for regions that overlap, and for too many.
+// newMemory fails for regions that overlap, and for too many or too large ones.
 func newMemory(regions []*region) (*memory, error) {
 	if len(regions) > maxSlots {
 		return nil, fmt.Errorf("%w: %d regions, more than %d", errMemory, len(regions), maxSlots)
@@ -105,6 +114,12 @@ func newMemory(regions []*region) (*memory, error) {
 		}
 		if a, b := byUser[i-1], byUser[i]; a.user+a.size > b.user {
 			return nil, fmt.Errorf("%w: regions at the front end's addresses %#x and %#x overlap", errMemory, a.user, b.user)
+		}
+	}
+	total := uint64(0)
+	for _, r := range regions {
+		if total += r.size; total > maxMemory {
+			return nil, fmt.Errorf("%w: more than %d bytes", errMemory, uint64(maxMemory))
 		}
 	}
 	m := &memory{regions: byGuest}

@@ -117,6 +117,9 @@ func (w *walker) addOne(c *chain, d desc) (err error) {
 		c.out, err = w.mem.guest(d.addr, uint64(d.len), c.out)
 		c.outLen += uint64(d.len)
 	}
+	if len(c.in)+len(c.out) > maxChain {
+		return ringError("a request is in more than %d parts of memory", maxChain)
+	}
 	return err
 }
 
