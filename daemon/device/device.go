@@ -213,7 +213,7 @@ func (v *Device) serve(ctx context.Context, c *connection) error {
 // ends. c is the first, nil: the kernel has none yet.
 func (v *Device) keep(ctx context.Context, c *connection) {
 	pause := retryMin
-	for ctx.Err() == nil {
+	for c != nil || ctx.Err() == nil { // the first is closed by who serves it
 		begin := time.Now()
 		var err error
 		if c == nil {

@@ -267,6 +267,23 @@ func TestDeviceOfAnotherSizeIsResizedWhenItIsTakenOver(t *testing.T) {
 	}
 }
 
+// A device that is given up at once leaves the kernel no connection on which nobody answers.
+func TestDeviceIsGivenUpAtOnce(t *testing.T) {
+	k := devicetest.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	d, err := k.Driver().Open(ctx, device.Config{Name: "beta-disk", Size: size, Log: slog.New(slog.DiscardHandler), Lost: func(*api.Error) {},
+		Serve: func(ctx context.Context, nc net.Conn) error {
+			<-ctx.Done()
+			return nc.Close()
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Wait()
+	eventually(t, "it has no connection", func() bool { return k.Device(0).Alive() == 0 })
+}
+
 func TestDeviceThatAnotherProgramEndsIsReportedLost(t *testing.T) {
 	k := devicetest.New(t)
 	l, err := begin(t, k.Driver(), nbdtest.NewMemory(size))

@@ -305,12 +305,12 @@ func hungUp(c *nbdtest.Client) (gone bool) {
 	return gone || err != nil
 }
 
-// Alive is how many connections a device has.
+// Alive is how many connections a device has whose other end is open.
 func (d *Device) Alive() (n int) {
 	d.k.mu.Lock()
 	defer d.k.mu.Unlock()
 	for _, c := range d.conns {
-		if c != nil {
+		if c != nil && !hungUp(c) {
 			n++
 		}
 	}
