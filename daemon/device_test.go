@@ -71,6 +71,21 @@ func TestDiskIsAttachedAsABlockDevice(t *testing.T) {
 	}
 }
 
+// A disk's link is not that of a partition of another disk, whatever its export is called.
+func TestDeviceIsNotCalledLikeAPartition(t *testing.T) {
+	alpha, beta, k := devicePair(t)
+	beta.export("disk-part1", beta.image("part.img", 1<<20), false)
+	attach := func(name string) error {
+		_, err := alpha.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk-part1", Device: true, Name: name}, nil)
+		return err
+	}
+	says(t, attach(""), api.CodeInvalid, "beta-disk-part1", "--name")
+	says(t, attach("other-part12"), api.CodeInvalid, "other-part12", "--name")
+	if err := attach("part1"); err != nil || k.Device(0) == nil {
+		t.Error(err)
+	}
+}
+
 // A daemon is ready when the devices are there that its earlier life has left, whose I/O has
 // waited, and those that a boot has taken away.
 func TestDevicesAreThereWhenTheDaemonIsReady(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -25,14 +26,19 @@ func deviceName(k Disk, req api.AttachRequest) (string, error) {
 		return "", nil
 	case k.ULP != "":
 		return "", &api.Error{Code: api.CodeForbidden, Message: "block devices are the host's: only root attaches a disk as one", Fix: "attach it without --device and use the NBD socket"}
-	case req.Name == "":
-		return linkName(k), nil
 	}
-	if err := config.CheckExportName(req.Name); err != nil {
-		return "", &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("device name %q %s", req.Name, err)}
+	name := cmp.Or(req.Name, linkName(k))
+	if err := config.CheckExportName(name); req.Name != "" && err != nil {
+		return "", &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("device name %q %s", name, err)}
 	}
-	return req.Name, nil
+	if partition.MatchString(name) {
+		return "", &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("device name %q ends like that of a partition of another disk", name), Fix: "choose another with --name"}
+	}
+	return name, nil
 }
+
+// partition is how the links of partitions end that udev makes.
+var partition = regexp.MustCompile(`-part[0-9]+$`)
 
 // linkName is PEER-EXPORT, with the dashes of PEER doubled as for sockets.
 func linkName(k Disk) string { return strings.ReplaceAll(k.Peer, "-", "--") + "-" + k.Export }
