@@ -46,6 +46,7 @@ const (
 	permitFlying
 	permitControl // flying, with a control request, which goes on by no other path
 	permitSettle  // flying, to settle it
+	permitMoved   // parked, after it was sent
 )
 
 // flying is the state of a permit whose request is in flight on t.
@@ -201,6 +202,9 @@ func (cl *Client) park(p *Permit) bool {
 		return false
 	}
 	p.state.Store(permitParked)
+	if p.sent {
+		p.state.Store(permitMoved)
+	}
 	return true
 }
 

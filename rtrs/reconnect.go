@@ -215,7 +215,7 @@ func (cl *Client) move(t *clientPath) {
 	cl.mu.Lock()
 	for _, p := range cl.permits {
 		switch {
-		case p.state.CompareAndSwap(t.flying(permitFlying), permitParked):
+		case p.state.CompareAndSwap(t.flying(permitFlying), permitMoved):
 			t.path.moved.Add(1)
 			cl.parked = append(cl.parked, p)
 		case p.state.CompareAndSwap(t.flying(permitSettle), permitParked):
@@ -312,7 +312,8 @@ func (cl *Client) endForgotten(p *Permit) bool {
 // endRefused ends an I/O that OnResend refuses.
 func (cl *Client) endRefused(p *Permit) bool {
 	if now := cl.greetings.Load(); p.greeting != now {
-		p.greeting, p.inDoubt = now, p.inDoubt || p.tried
+		p.greeting, p.inDoubt, p.sent = now, p.inDoubt || p.tried, false
+		p.state.Store(permitParked)
 	}
 	if cl.cfg.OnResend == nil {
 		return false
@@ -327,15 +328,13 @@ func (cl *Client) endRefused(p *Permit) bool {
 	return true
 }
 
-// suspend holds back a parked I/O if its share is suspended. Its execution on the
-// previous path is over.
+// suspend holds back a parked I/O if its share is suspended.
 func (cl *Client) suspend(p *Permit) bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if !p.waits() || cl.closing {
 		return false
 	}
-	p.sent = false
 	cl.suspended = inOrder(cl.suspended, p)
 	return true
 }

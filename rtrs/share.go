@@ -41,8 +41,9 @@ func (s *Share) GetN(ctx context.Context, ps []*Permit) error { return s.cl.getN
 // TryGetN is GetN that does not wait: ok is false when it would. It fails as GetN does.
 func (s *Share) TryGetN(ps []*Permit) (ok bool, err error) { return s.cl.tryN(s, ps) }
 
-// Suspend holds back I/O of the share's permits that is submitted, or would be resent,
-// from now on: it waits for Resume as it would for a path.
+// Suspend holds back I/O of the share's permits that is submitted from now on: it waits for
+// Resume as it would for a path. What has been sent goes on until it is answered, or until the
+// server has forgotten the session: then it is held back as well.
 func (s *Share) Suspend() {
 	s.cl.mu.Lock()
 	defer s.cl.mu.Unlock()
@@ -102,21 +103,29 @@ func (s *Share) Resume() {
 	}
 }
 
-// InFlight returns how many I/Os of the share have been sent and not answered.
+// InFlight returns how many I/Os of the share have been sent and not answered, by a path that
+// was lost since included.
 func (s *Share) InFlight() (n int) {
 	pool := &s.cl.pool
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
 	for _, p := range s.cl.permits {
-		if p.share == s && p.state.Load()&0xff == permitFlying {
+		if p.share != s {
+			continue
+		}
+		switch p.state.Load() & 0xff {
+		case permitFlying, permitMoved:
 			n++
 		}
 	}
 	return n
 }
 
-// waits reports whether a permit's I/O must be held back.
-func (p *Permit) waits() bool { return p.share != nil && p.share.suspended.Load() && !p.unsettled }
+// waits reports whether a permit's I/O must be held back. One that the server may be executing
+// is not: it would be refused, or its memory used again, before anybody knows when that ends.
+func (p *Permit) waits() bool {
+	return p.share != nil && p.share.suspended.Load() && !p.unsettled && !p.sent
+}
 
 // inOrder adds p to a list in the order of posting.
 func inOrder(list []*Permit, p *Permit) []*Permit {
