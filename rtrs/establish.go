@@ -123,8 +123,11 @@ func (cl *Client) enter(ctx context.Context, t *clientPath, epoch uuid) error {
 			}
 		}
 		cl.greetings.Add(1)
+		cl.mu.Lock()
+		cl.epoch = epoch // before anything is sent that this server may be executing then
+		cl.mu.Unlock()
 	}
-	return cl.resume(t, epoch)
+	return cl.resume(t)
 }
 
 func (cl *Client) qpConfig(cq *verbs.CQ) verbs.QPConfig {

@@ -259,9 +259,8 @@ func (cl *Client) hasOther(t *clientPath) bool {
 	return slices.ContainsFunc(*cl.up.Load(), func(o *clientPath) bool { return o != t && !o.avoided.Load() })
 }
 
-// resume sends the parked I/O in the order of its posting, then opens t for new I/O. From
-// then on the session has this epoch.
-func (cl *Client) resume(t *clientPath, epoch uuid) error {
+// resume sends the parked I/O in the order of its posting, then opens t for new I/O.
+func (cl *Client) resume(t *clientPath) error {
 	for {
 		cl.mu.Lock()
 		if len(cl.parked) == 0 || cl.closing {
@@ -281,7 +280,6 @@ func (cl *Client) resume(t *clientPath, epoch uuid) error {
 				p.reconnects++
 			}
 			p.wasUp, p.again, p.tries = true, false, 0
-			cl.epoch = epoch
 			cl.reckonLocked()
 			cl.mu.Unlock()
 			cl.notify()

@@ -2,6 +2,7 @@ package rtrs
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"sync/atomic"
 	"syscall"
@@ -93,5 +94,62 @@ func TestWriteOfASuspendedShareDoesNotComeLate(t *testing.T) {
 	cl.Put(p)
 	if j.last[1] != 65 {
 		t.Errorf("the place has %d", j.last[1])
+	}
+}
+
+// A session that was introduced to a server is known there, also where the path is lost before
+// it has sent all that waited: what it has sent is being executed, and is not asked about again.
+func TestPathIsLostWhileItSendsWhatWaited(t *testing.T) {
+	j := newJournal()
+	srv := startServer(t, ServerConfig{NewSession: j.session})
+	rs, cfg := roads(t, srv, 1)
+	m := newMemory(2 * sendAtOnce)
+	entered, release := make(chan struct{}, 8), make(chan struct{})
+	m.gate = func(r *Request) {
+		if r.Dir == Write && binary.LittleEndian.Uint64(r.Header) == 0 {
+			entered <- struct{}{}
+			<-release
+		}
+	}
+	var greeted, asked atomic.Int32
+	cfg.OnConnect = func(context.Context, *Client) error { greeted.Add(1); return nil }
+	cfg.OnResend = func(p *Permit) syscall.Errno {
+		switch asked.Add(1) {
+		case 1:
+			return 0
+		case 2:
+			<-entered // the first is being executed
+			rs[0].cut()
+			eventually(t, "the path is lost", func() bool { return !p.cl.HasPath() })
+			return 0
+		}
+		return syscall.EIO
+	}
+	cl := connect(t, cfg)
+	rs[0].freeze(true)
+	first, w1 := get(t, cl), newWaiter()
+	first.Submit(Write, header(0), sendAtOnce, w1) // does not wait to be sent with the other
+	second, w2 := submit(t, cl, sendAtOnce)
+	rs[0].setDown(true)
+	rs[0].cut()
+	rs[0].freeze(false)
+	srv.stop(t)
+	startServerAt(t, srv.addr, ServerConfig{NewSession: m.session, Linger: time.Minute})
+	rs[0].setDown(false)
+	if e := w2.wait(t); e != 0 {
+		t.Error(e)
+	}
+	select {
+	case e := <-w1.ch:
+		t.Errorf("the write ended (%v) while it was being executed", e)
+	default:
+	}
+	close(release)
+	if e := w1.wait(t); e != 0 {
+		t.Error(e)
+	}
+	cl.Put(first, second)
+	if g, a := greeted.Load(), asked.Load(); g != 2 || a != 2 {
+		t.Errorf("introduced %d times, and %d I/Os asked about", g, a)
 	}
 }
