@@ -198,20 +198,20 @@ func (s *session) join(p *serverPath) (bool, error) {
 	return true, nil
 }
 
-// lost takes a path out of use. Without another one the session waits for its client, or
-// is over if the client has closed it or broken the protocol.
+// lost takes a path out of use. The session is over if its client has closed it, by whichever
+// path: the others may not have heard of it. Without another path it is over as well if the
+// client has broken the protocol, and waits for its client otherwise.
 func (s *session) lost(p *serverPath) {
 	s.mu.Lock()
 	open := slices.DeleteFunc(slices.Clone(*s.open.Load()), func(o *serverPath) bool { return o == p })
 	s.open.Store(&open)
-	over := false
+	over := p.bye.Load()
 	if len(open) == 0 {
 		s.alone = time.Now()
 	}
 	if len(open) == 0 && s.err == nil {
 		s.since = s.alone
-		over = p.bye.Load() || errors.Is(p.err, ErrProtocol)
-		if !over {
+		if over = over || errors.Is(p.err, ErrProtocol); !over {
 			s.timer = time.AfterFunc(s.srv.cfg.Linger, func() {
 				if len(*s.open.Load()) == 0 {
 					s.end(fmt.Errorf("%w: %w", errNotBack, p.err))
