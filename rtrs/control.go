@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // controls are the permits of control requests: one of their own, so that a client can
@@ -76,7 +77,7 @@ func (c *controls) put(p *Permit) {
 	defer c.mu.Unlock()
 	p.control = false
 	switch {
-	case len(c.waiters) > 0 && (path == nil || path.hasRoom(p)):
+	case len(c.waiters) > 0 && (path == nil || p.id == c.cl.depth || path.hasRoom(p)):
 		c.waiters[0] <- p
 		c.waiters = c.waiters[1:]
 	case p.id == c.cl.depth:
@@ -114,8 +115,9 @@ func (r *controlRequest) Complete(p *Permit, errno syscall.Errno) {
 
 // Control sends one request with the given user header, and copies its answer, len(answer)
 // bytes, from the server. Many go at once if the queue has room, and one at least if it has
-// none. It waits for a path, but the request is not resent when the path is lost
-// (ErrPathLost). It fails with the server's errno as a syscall.Errno.
+// none. It waits for a path, but the request is not resent when the path is lost, or avoided
+// while there is another (ErrPathLost); if there is another, it is not carried out later either.
+// It fails with the server's errno as a syscall.Errno.
 func (cl *Client) Control(ctx context.Context, header, answer []byte) error {
 	if len(answer) > cl.maxIO || len(header) > MaxHeader {
 		return fmt.Errorf("rtrs: control request with %d bytes of header and %d of answer: %w", len(header), len(answer), syscall.EINVAL)
@@ -138,6 +140,12 @@ func (cl *Client) Control(ctx context.Context, header, answer []byte) error {
 	p.turn++
 	if !path.post(p, false) {
 		cl.controls.put(p)
+		if !path.isDown() { // it has no room yet
+			select {
+			case <-time.After(challengeTick):
+			case <-ctx.Done():
+			}
+		}
 		return ErrPathLost
 	}
 	select {
@@ -154,6 +162,30 @@ func (cl *Client) Control(ctx context.Context, header, answer []byte) error {
 	default:
 		return ctx.Err()
 	}
+}
+
+// void ends a control request whose path is lost, or waits for its security association. If
+// there is another path, it first sends the slot's next number there, with nothing to do: then a
+// server that gets the request late does not carry it out.
+func (cl *Client) void(p *Permit) {
+	if !p.unsettled {
+		p.dir, p.n, p.hlen, p.done, p.unsettled = Write, 0, 0, voiding{p.done}, true
+		p.turn++
+		if t := cl.pick(p); t != nil && t.post(p, false) {
+			return
+		}
+	}
+	p.state.Store(permitIdle)
+	p.finish(syscall.ENOTCONN)
+}
+
+// voiding is the Completion of a control request that is made void.
+type voiding struct{ request Completion }
+
+// Complete implements Completion.
+func (v voiding) Complete(p *Permit, _ syscall.Errno) {
+	p.unsettled = false
+	v.request.Complete(p, syscall.ENOTCONN)
 }
 
 func controlError(errno syscall.Errno) error {

@@ -56,9 +56,15 @@ func (cl *Client) NoPath() <-chan struct{} {
 	return cl.failingCh
 }
 
-// reckonLocked notes whether there is a path that can take I/O.
+// reckonLocked notes whether there is a path that can take I/O. Control requests go by such a
+// one, if there is.
 func (cl *Client) reckonLocked() {
-	usable := slices.ContainsFunc(*cl.up.Load(), func(t *clientPath) bool { return !t.avoided.Load() })
+	up := *cl.up.Load()
+	i := slices.IndexFunc(up, func(t *clientPath) bool { return !t.avoided.Load() })
+	usable := i >= 0
+	if usable && cl.ctlPath != nil && cl.ctlPath.avoided.Load() {
+		cl.ctlPath = up[i]
+	}
 	switch {
 	case usable && cl.outage != nil:
 		cl.outage.end()

@@ -77,7 +77,7 @@ type Permit struct {
 	inDoubt  bool   // tried in a session that the server has forgotten
 	greeting uint64 // Client.greetings when the I/O was submitted, or OnResend saw it
 
-	unsettled bool   // a write that failed for want of a path may still be executed
+	unsettled bool   // a write that failed for want of a path, or a control request, may still be executed
 	settled   func() // called when it is not any more
 
 	share *Share // the share it was taken from; changed with permitPool.mu held
@@ -299,10 +299,10 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 	imm := reqImm(uint32(p.id), p.n+uint32(p.hlen), t.offBits)
 	kind := uint64(permitFlying)
 	switch {
-	case p.control:
-		kind = permitControl
 	case p.unsettled:
 		kind = permitSettle
+	case p.control:
+		kind = permitControl
 	}
 	if p.tried && !p.unsettled && !p.control {
 		t.path.replays.add(t.cl.kindOf(p))

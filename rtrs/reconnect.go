@@ -208,8 +208,8 @@ func (t *clientPath) end(graceful bool) {
 
 // move has the I/O that is in flight on t go on by other paths, in the order of its
 // posting, or wait for one. It takes another path's memory then: t may still send from its
-// own, or have the server write to it. Control requests end if t has: by another path they
-// could overtake one another.
+// own, or have the server write to it. Control requests end, unless t still takes others: by
+// another path they could overtake one another.
 func (cl *Client) move(t *clientPath) {
 	var ended []*Permit
 	cl.mu.Lock()
@@ -219,15 +219,19 @@ func (cl *Client) move(t *clientPath) {
 			t.path.moved.Add(1)
 			cl.parked = append(cl.parked, p)
 		case p.state.CompareAndSwap(t.flying(permitSettle), permitParked):
-			cl.parked = append(cl.parked, p)
-		case t.isDown() && p.state.CompareAndSwap(t.flying(permitControl), permitIdle):
+			if p.control {
+				ended = append(ended, p)
+			} else {
+				cl.parked = append(cl.parked, p)
+			}
+		case cl.ctlPath != t && p.state.CompareAndSwap(t.flying(permitControl), permitIdle):
 			ended = append(ended, p)
 		}
 	}
 	cl.orderLocked()
 	cl.mu.Unlock()
 	for _, p := range ended {
-		p.finish(syscall.ENOTCONN)
+		cl.void(p)
 	}
 	cl.startParked()
 }

@@ -1,0 +1,76 @@
+package rtrs
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Control requests do not wait for a path whose security association is away while there is
+// another. One that was under way fails, as with a path that is lost, and what its path holds
+// back is not carried out later.
+func TestControlRequestsAvoidAPathWhoseSAIsAway(t *testing.T) {
+	m := newMemory(4096)
+	var mu sync.Mutex
+	served := map[uint64]int{}
+	m.gate = func(r *Request) {
+		if r.Dir == Read {
+			mu.Lock()
+			defer mu.Unlock()
+			served[binary.LittleEndian.Uint64(r.Header)]++
+		}
+	}
+	srv := startServer(t, ServerConfig{NewSession: m.session, Linger: time.Minute})
+	rs, cfg := roads(t, srv, 2)
+	cl := connect(t, cfg)
+	allUp(t, cl)
+	cl.mu.Lock()
+	first := 0
+	if cl.ctlPath.path == cl.paths[1] {
+		first = 1
+	}
+	cl.mu.Unlock()
+	rs[first].setAway(true)
+	// More than have a permit at once.
+	const n = 2*maxBorrowed + 1
+	results := make(chan error, n)
+	for i := range n {
+		go func() { results <- cl.Control(testContext(t), header(i), make([]byte, 8)) }()
+	}
+	lost := 0
+	for range n {
+		err := <-results
+		if err != nil && !errors.Is(err, ErrPathLost) {
+			t.Fatal(err)
+		}
+		if err != nil {
+			lost++
+		}
+	}
+	if lost == 0 {
+		t.Error("none was under way")
+	}
+	if i := cl.Info().Paths[first]; !i.Avoided {
+		t.Errorf("%+v", i)
+	}
+	if err := cl.Control(testContext(t), header(n), make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	rs[first].setAway(false) // what was held back arrives
+	eventually(t, "all is answered", func() bool { i := cl.Info(); return i.Paths[first].InFlight == 0 && i.InFlight == 0 })
+	if err := cl.Control(context.Background(), header(n+1), nil); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	sum := 0
+	for _, times := range served {
+		sum += times
+	}
+	if sum != n+2-lost {
+		t.Errorf("%d requests were carried out, and %d answered", sum, n+2-lost)
+	}
+}
