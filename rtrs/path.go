@@ -116,6 +116,12 @@ func (t *Path) leave() {
 		return
 	}
 	t.cancel()
+	t.freeMemory()
+	t.domains.free()
+}
+
+// freeMemory undoes allocate.
+func (t *Path) freeMemory() {
 	for i := range t.chunks {
 		if mr := t.chunks[i].mr; mr != nil {
 			mr.Deregister()
@@ -126,7 +132,7 @@ func (t *Path) leave() {
 			mr.Deregister()
 		}
 	}
-	t.domains.free()
+	t.chunks, t.hdrMRs = nil, nil
 	t.bufs.free()
 	t.hdrs.free()
 }
@@ -140,6 +146,11 @@ func (t *Path) Name() string { return t.cfg.Name }
 // unlocked: nobody else uses the path yet.
 func (t *Path) allocate() (err error) {
 	slots, size := len(t.cl.permits), t.cl.maxIO
+	defer func() {
+		if err != nil {
+			t.freeMemory()
+		}
+	}()
 	if t.bufs, err = newArena(slots, size); err != nil {
 		return err
 	}
