@@ -18,6 +18,7 @@ type Share struct {
 	isOpen bool // guarded by permitPool.mu
 
 	suspended atomic.Bool // set and cleared with Client.mu held
+	anew      bool        // suspended since Resume was called; guarded by Client.mu
 }
 
 // NewShare adds a share.
@@ -48,19 +49,23 @@ func (s *Share) Suspend() {
 	s.cl.mu.Lock()
 	defer s.cl.mu.Unlock()
 	s.suspended.Store(true)
+	s.anew = true
 }
 
 // Resume sends the I/O that Suspend has held back, in the order of its posting, and lets
-// later I/O pass. OnResend is called for each.
+// later I/O pass, unless the share is suspended again meanwhile. OnResend is called for each.
 func (s *Share) Resume() {
 	cl := s.cl
+	cl.mu.Lock()
+	s.anew = false
+	cl.mu.Unlock()
 	for {
 		cl.mu.Lock()
 		none := len(*cl.up.Load()) == 0
 		i := slices.IndexFunc(cl.suspended, func(p *Permit) bool { return p.share == s })
 		switch {
-		case i < 0:
-			s.suspended.Store(false)
+		case i < 0 || s.anew:
+			s.suspended.Store(s.anew)
 			cl.mu.Unlock()
 			cl.Flush()
 			cl.EndBatch()

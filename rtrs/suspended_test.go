@@ -153,3 +153,51 @@ func TestPathIsLostWhileItSendsWhatWaited(t *testing.T) {
 		t.Errorf("introduced %d times, and %d I/Os asked about", g, a)
 	}
 }
+
+// A share that is suspended again while it resumes stays so, and what has not been sent waits.
+func TestShareIsSuspendedAgainWhileItResumes(t *testing.T) {
+	j := newJournal()
+	srv := startServer(t, ServerConfig{NewSession: j.session, Linger: time.Minute})
+	_, cfg := roads(t, srv, 1)
+	var share *Share
+	var asked atomic.Int32
+	cfg.OnResend = func(*Permit) syscall.Errno {
+		if asked.Add(1) == 1 {
+			share.Suspend()
+		}
+		return 0
+	}
+	cl := connect(t, cfg)
+	share = cl.NewShare()
+	share.Suspend()
+	var ps [3]*Permit
+	if err := share.GetN(testContext(t), ps[:]); err != nil {
+		t.Fatal(err)
+	}
+	var ws [3]*waiter
+	begin := func(i int) {
+		ws[i] = newWaiter()
+		fill(ps[i].Buffer()[:512], uint64(i))
+		ps[i].Submit(Write, header(i), 512, ws[i])
+	}
+	begin(0)
+	begin(1)
+	share.Resume()
+	if e := ws[0].wait(t); e != 0 {
+		t.Error(e)
+	}
+	begin(2)
+	if e := j.put(t, cl, 64, 512); e != 0 { // by which the server would have had the others
+		t.Fatal(e)
+	}
+	if a, b, c := j.executions(0), j.executions(1), j.executions(2); a != 1 || b+c != 0 || asked.Load() != 1 {
+		t.Errorf("executions: %d, %d, %d; asked about: %d", a, b, c, asked.Load())
+	}
+	share.Resume()
+	for _, w := range ws[1:] {
+		if e := w.wait(t); e != 0 {
+			t.Error(e)
+		}
+	}
+	cl.Put(ps[:]...)
+}
