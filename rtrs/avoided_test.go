@@ -73,4 +73,7 @@ func TestControlRequestsAvoidAPathWhoseSAIsAway(t *testing.T) {
 	if sum != n+2-lost {
 		t.Errorf("%d requests were carried out, and %d answered", sum, n+2-lost)
 	}
+	if s := srv.Stats(); int(s.Reads) != sum || s.Writes != 0 {
+		t.Errorf("%d requests were carried out, counted are %+v", sum, s)
+	}
 }

@@ -99,8 +99,10 @@
 // I/O that has failed because there was no path for too long (ClientConfig.NoPath) may be
 // executed, or under way in a socket somewhere. Its permit does nothing else before it is
 // settled: by whichever path is up first the client sends the number again, as a write of
-// nothing, with an empty header. A server that has had the write answers when it has ended;
-// one that gets it later answers it as it does any number that it knows.
+// nothing, with an empty header, which the server's user does not see. A server that has had
+// the write answers when it has ended; one that gets it later answers it as it does any number
+// that it knows. A control request that has lost its path, while there is another, is made void
+// by the slot's next number, with nothing to write either.
 //
 // What a path may still send from, or have the server write to, is its own memory: I/O that
 // goes on by another path takes that path's memory, with a copy of what it writes.

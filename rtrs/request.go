@@ -119,6 +119,10 @@ func (c *serverConn) request(imm uint64) bool {
 	}
 	switch verdict, errno := s.sess.slots[r.id].begin(r); verdict {
 	case execute:
+		if r.Dir == Write && len(r.Header)+len(r.Data) == 0 {
+			r.end(0, verbs.More) // it settles another
+			return false
+		}
 		s.sess.handler.Serve(r)
 		return true
 	case answer:
@@ -193,11 +197,15 @@ func (r *Request) complete(errno syscall.Errno, more verbs.Flags) {
 	if r.state.Load() != chunkBusy {
 		panic("rtrs: request completed twice")
 	}
-	sess := r.path.sess
 	var stats Stats
 	stats.count(r.Dir, uint32(len(r.Data)), errno)
-	sess.counters.add(&stats)
-	for _, again := range sess.slots[r.id].end(r, errno) {
+	r.path.sess.counters.add(&stats)
+	r.end(errno, more)
+}
+
+// end answers the request, and those that are the same.
+func (r *Request) end(errno syscall.Errno, more verbs.Flags) {
+	for _, again := range r.path.sess.slots[r.id].end(r, errno) {
 		again.respond(errno, 0)
 	}
 	r.respond(errno, more)
