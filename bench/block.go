@@ -18,50 +18,56 @@ import (
 // It fits the page cache of every machine that can build the project.
 const imageSize = 512 << 20
 
-// openBlock starts the servers of the fio rows, all on one file.
-func openBlock(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
-	var open closers
-	fail := func(err error) ([]contender, io.Closer, error) {
-		return nil, nil, errors.Join(err, open.Close())
-	}
-	if _, err := exec.LookPath("fio"); err != nil {
-		return fail(fmt.Errorf("%w; as root, make bench installs it", err))
-	}
-	dir, err := os.MkdirTemp("", "ironwarp-bench-")
-	if err != nil {
-		return fail(err)
-	}
-	open = append(open, closeFunc(func() error { return os.RemoveAll(dir) }))
-	image := filepath.Join(dir, "disk.img")
-	if err := makeImage(image); err != nil {
-		return fail(err)
-	}
-	servers := map[string]*blockServer{}
-	var contenders []contender
-	for _, name := range names {
-		kind, job, _ := strings.Cut(name, "/")
-		if servers[kind] == nil {
-			s, err := blockServers[kind](ctx, b, dir, image)
-			if err != nil {
-				return fail(fmt.Errorf("%s: %w", kind, err))
-			}
-			servers[kind] = s
-			open = append(open, s.closer)
+// startServer starts a block server with a file; dir is for whatever else it needs.
+type startServer = func(ctx context.Context, b *bench, dir, image string) (*blockServer, error)
+
+// cutContender is a server and the name of its job, in the name of a contender.
+func cutContender(name string) (server, job string) {
+	slash := strings.LastIndexByte(name, '/')
+	return name[:slash], name[slash+1:]
+}
+
+// openBlock starts the servers of the fio rows, all on one file or copies of it.
+func openBlock(servers map[string]startServer) func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
+	return func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
+		var open closers
+		fail := func(err error) ([]contender, io.Closer, error) {
+			return nil, nil, errors.Join(err, open.Close())
 		}
-		s := servers[kind]
-		for _, j := range fioJobs {
-			if j.name == job {
-				contenders = append(contenders, contender{name, func(ctx context.Context) (metrics, error) {
-					if s.vhost != "" {
-						return j.runVhost(ctx, s.vhost, s.pids)
-					}
-					return j.run(ctx, s.uri, s.pids)
-				}})
+		if _, err := exec.LookPath("fio"); err != nil {
+			return fail(fmt.Errorf("%w; as root, make bench installs it", err))
+		}
+		dir, err := os.MkdirTemp("", "ironwarp-bench-")
+		if err != nil {
+			return fail(err)
+		}
+		open = append(open, closeFunc(func() error { return os.RemoveAll(dir) }))
+		image := filepath.Join(dir, "disk.img")
+		if err := makeImage(image); err != nil {
+			return fail(err)
+		}
+		running := map[string]*blockServer{}
+		var contenders []contender
+		for _, name := range names {
+			kind, job := cutContender(name)
+			if running[kind] == nil {
+				s, err := servers[kind](ctx, b, dir, image)
+				if err != nil {
+					return fail(fmt.Errorf("%s: %w", kind, err))
+				}
+				running[kind] = s
+				open = append(open, s.closer)
+			}
+			s := running[kind]
+			for _, j := range fioJobs {
+				if j.name == job {
+					contenders = append(contenders, contender{name, func(ctx context.Context) (metrics, error) { return j.run(ctx, s) }})
+				}
 			}
 		}
+		// All servers run one job before any runs the next.
+		return byJob(contenders), open, nil
 	}
-	// All servers run one job before any runs the next.
-	return byJob(contenders), open, nil
 }
 
 func byJob(cs []contender) []contender {
@@ -98,12 +104,14 @@ type blockServer struct {
 	closer io.Closer
 }
 
-var blockServers = map[string]func(ctx context.Context, b *bench, dir, image string) (*blockServer, error){
-	"ironwarp":               startDaemons("tcp"),
-	"ironwarp over sctp-udp": startDaemons("sctp-udp"),
-	"vhost-user":             startDaemons("tcp", "--vhost-user"),
+// blockServers are those on loopback.
+var blockServers = map[string]startServer{
+	"ironwarp":               pair{}.start,
+	"ironwarp over sctp-udp": pair{transport: "sctp-udp"}.start,
+	"vhost-user":             pair{way: []string{"--vhost-user"}}.start,
 	"qemu-nbd":               startQemuNBD,
 	"nbdkit":                 startNBDKit,
+	"two nbdkits":            startTwoNBDKits,
 }
 
 func startQemuNBD(ctx context.Context, _ *bench, _, image string) (*blockServer, error) {
@@ -124,6 +132,26 @@ func startNBDKit(ctx context.Context, _ *bench, _, image string) (*blockServer, 
 	}
 	return startTCPServer(ctx, port, "nbd://127.0.0.1:%d/", "nbdkit", "--foreground", "--ipaddr=127.0.0.1",
 		"--port="+strconv.Itoa(port), "file", image)
+}
+
+// startTwoNBDKits has one nbdkit as the client of another, as a host would that has a remote
+// disk on a Unix socket.
+func startTwoNBDKits(ctx context.Context, b *bench, dir, image string) (*blockServer, error) {
+	far, err := startNBDKit(ctx, b, dir, image)
+	if err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(dir, "nbdkit.sock")
+	p, err := startProcess("nbdkit", "--foreground", "--unix="+socket, "nbd", "uri="+far.uri)
+	if err == nil {
+		far.closer = closers{far.closer, p}
+		err = p.ready(ctx, func() error { _, err := os.Stat(socket); return err })
+	}
+	if err != nil {
+		return nil, errors.Join(err, far.closer.Close())
+	}
+	far.uri, far.pids = "nbd+unix:///?socket="+socket, append(far.pids, p.pid())
+	return far, nil
 }
 
 func startTCPServer(ctx context.Context, port int, uri, name string, args ...string) (*blockServer, error) {

@@ -10,24 +10,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 )
 
-// startDaemons returns what starts two daemons that are loopback peers, with
-// streams over a transport as the configuration names it. One exports image, the
-// other attaches it, and serves it to fio on an NBD socket if way, the options of
-// attach, has no other.
-func startDaemons(transport string, way ...string) func(ctx context.Context, b *bench, dir, image string) (*blockServer, error) {
-	return func(ctx context.Context, b *bench, dir, image string) (*blockServer, error) {
-		dir = filepath.Join(dir, transport+strings.Join(way, ""))
-		return runDaemons(ctx, b, dir, image, transport, way)
-	}
+// pair is two daemons that are loopback peers. One exports a disk, the other attaches it.
+type pair struct {
+	transport string   // of the streams, as the configuration names it; "": the default, TCP
+	way       []string // options of attach; none: it serves an NBD socket
 }
 
-func runDaemons(ctx context.Context, b *bench, dir, image, transport string, way []string) (*blockServer, error) {
-	if _, err := os.Stat(b.ironwarp); err != nil {
-		return nil, fmt.Errorf("%w; `make bench` builds it", err)
-	}
+// start starts both with a copy of image, which a daemon locks.
+func (p pair) start(ctx context.Context, b *bench, dir, image string) (*blockServer, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -36,30 +28,41 @@ func runDaemons(ctx context.Context, b *bench, dir, image, transport string, way
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if dir, err = os.MkdirTemp(dir, ""); err != nil {
 		return nil, err
 	}
-	if transport != "tcp" || len(way) > 0 { // a daemon locks what it exports
-		image = filepath.Join(dir, "disk.img")
-		if err := makeImage(image); err != nil {
-			return nil, err
-		}
+	disk := filepath.Join(dir, "disk.img")
+	if err := makeImage(disk); err != nil {
+		return nil, err
+	}
+	carrier := ""
+	if p.transport != "" {
+		carrier = fmt.Sprintf(", transport: %s, udp_port: %d", p.transport, udp.Port())
+	}
+	config := func(local, remote, name string) string {
+		return fmt.Sprintf("listen: {port: %d, udp_port: %d, addresses: [%s]}\npeers:\n  - {name: %s, address: %s, local_address: %s, port: %d, protection: loopback%s}\n",
+			port, udp.Port(), local, name, remote, local, port, carrier)
+	}
+	const here, there = "127.0.0.1", "127.0.0.2"
+	return attach(ctx, &daemon{name: "server", binary: b.ironwarp, dir: filepath.Join(dir, "server")}, config(here, there, "client")+exportOf(disk),
+		&daemon{name: "client", binary: b.ironwarp, dir: filepath.Join(dir, "client")}, config(there, here, "server"), p.way...)
+}
+
+// exportOf declares an export disk of a file to the peer client.
+func exportOf(image string) string {
+	return fmt.Sprintf("exports:\n  - {name: disk, path: %q, allow: [client]}\n", image)
+}
+
+// attach starts two daemons, each with its configuration, and attaches the disk that
+// server exports at client, whose peer server is.
+func attach(ctx context.Context, server *daemon, exporting string, client *daemon, attaching string, way ...string) (*blockServer, error) {
+	if _, err := os.Stat(server.binary); err != nil {
+		return nil, fmt.Errorf("%w; `make bench` builds it", err)
 	}
 	var open closers
 	fail := func(err error) (*blockServer, error) { return nil, errors.Join(err, open.Close()) }
-	server := &daemon{name: "server", binary: b.ironwarp, dir: filepath.Join(dir, "server")}
-	client := &daemon{name: "client", binary: b.ironwarp, dir: filepath.Join(dir, "client")}
-	more := ""
-	if transport == "sctp-udp" {
-		more = fmt.Sprintf(", udp_port: %d", udp.Port())
-	}
-	const peer = "  - {name: %s, address: %s, local_address: %s, port: %d, protection: loopback, transport: %s%s}\n"
-	for d, config := range map[*daemon]string{
-		server: "listen: {port: %d, udp_port: %d, addresses: [127.0.0.1]}\npeers:\n" + fmt.Sprintf(peer, "client", "127.0.0.2", "127.0.0.1", port, transport, more) +
-			fmt.Sprintf("exports:\n  - {name: disk, path: %q, allow: [client]}\n", image),
-		client: "listen: {port: %d, udp_port: %d, addresses: [127.0.0.2]}\npeers:\n" + fmt.Sprintf(peer, "server", "127.0.0.1", "127.0.0.2", port, transport, more),
-	} {
-		p, err := d.start(ctx, fmt.Sprintf(config, port, udp.Port()))
+	for d, config := range map[*daemon]string{server: exporting, client: attaching} {
+		p, err := d.start(ctx, config)
 		if err != nil {
 			return fail(err)
 		}

@@ -13,26 +13,35 @@ import (
 
 // fioJob is one kind of load. The same job runs against every server.
 type fioJob struct {
-	name  string
-	rw    string
-	block string
-	depth int
+	name          string
+	rw            string
+	block         string
+	depth         int
+	direct, chain float64 // aims beside nbdkit, and beside two of them
 }
 
 var fioJobs = []fioJob{
-	{"4 KiB random read, depth 1", "randread", "4k", 1},
-	{"4 KiB random read, depth 32", "randread", "4k", 32},
-	{"4 KiB random write, depth 1", "randwrite", "4k", 1},
-	{"4 KiB random write, depth 32", "randwrite", "4k", 32},
-	{"1 MiB sequential read, depth 4", "read", "1m", 4},
-	{"1 MiB sequential write, depth 4", "write", "1m", 4},
+	{"4 KiB random read, depth 1", "randread", "4k", 1, 0.7, 1.2},
+	{"4 KiB random read, depth 32", "randread", "4k", 32, 1.2, 3},
+	{"4 KiB random write, depth 1", "randwrite", "4k", 1, 0.7, 1.2},
+	{"4 KiB random write, depth 32", "randwrite", "4k", 32, 1.2, 2.5},
+	{"1 MiB sequential read, depth 4", "read", "1m", 4, 0.7, 1.3},
+	{"1 MiB sequential write, depth 4", "write", "1m", 4, 0.7, 1.3},
 }
 
 const fioSeconds = 2
 
-// run lets fio's nbd engine work on an NBD server and reports operations and
-// bytes per second and, with pids, CPU seconds per operation of those processes.
-func (j fioJob) run(ctx context.Context, uri string, pids []int) (metrics, error) {
+// run does the job on a server and reports operations and bytes per second, and CPU
+// seconds per operation of its processes.
+func (j fioJob) run(ctx context.Context, s *blockServer) (metrics, error) {
+	if s.vhost != "" {
+		return j.runVhost(ctx, s.vhost, s.pids)
+	}
+	return j.runNBD(ctx, s.uri, s.pids)
+}
+
+// runNBD lets fio's nbd engine do it on an NBD server, and reports what run does.
+func (j fioJob) runNBD(ctx context.Context, uri string, pids []int) (metrics, error) {
 	cpu0, err := processCPU(pids)
 	if err != nil {
 		return nil, err
@@ -85,7 +94,8 @@ func lastLine(b []byte) []byte {
 	return b[bytes.LastIndexByte(b, '\n')+1:]
 }
 
-// fioRows are the lines of the table that fio measures.
+// fioRows are the lines of the table that fio measures. What Linux itself has for the
+// whole way to a remote disk is two nbdkits: one where the disk is, one as its client.
 func fioRows() []row {
 	var rows []row
 	for _, j := range fioJobs {
@@ -93,16 +103,17 @@ func fioRows() []row {
 		if j.block == "1m" {
 			metric, unit, scale = "rate", "MB/s", 1e-6
 		}
-		ours := ref{"ironwarp/" + j.name, metric}
-		rows = append(rows,
-			row{name: "fio " + j.name + " / qemu-nbd", unit: unit, scale: scale, ours: ours,
-				rival: []ref{{"qemu-nbd/" + j.name, metric}}, aim: 1.0},
-			row{name: "fio " + j.name + " / nbdkit", unit: unit, scale: scale, ours: ours,
-				rival: []ref{{"nbdkit/" + j.name, metric}}, aim: 0.7})
+		for _, rival := range []struct {
+			name string
+			aim  float64
+		}{{"qemu-nbd", 1}, {"nbdkit", j.direct}, {"two nbdkits", j.chain}} {
+			rows = append(rows, row{name: "fio " + j.name + " / " + rival.name, unit: unit, scale: scale, aim: rival.aim,
+				ours: ref{"ironwarp/" + j.name, metric}, rival: []ref{{rival.name + "/" + j.name, metric}}})
+		}
 	}
 	for _, j := range fioJobs {
 		if j.depth == 32 {
-			rows = append(rows, row{name: "CPU per operation, " + j.name, unit: "us", scale: 1e6,
+			rows = append(rows, row{name: "CPU per operation, " + j.name, unit: "us", scale: 1e6, aim: 1,
 				ours: ref{"ironwarp/" + j.name, "cpu"}, rival: []ref{{"nbdkit/" + j.name, "cpu"}}, less: true,
 				note: "ours: both daemons; nbdkit: its server; fio's own time is in neither"})
 		}

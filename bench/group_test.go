@@ -142,11 +142,11 @@ func TestGroupThatFailsDoesNotHideTheOthers(t *testing.T) {
 }
 
 func TestResultsAsTableAndJSON(t *testing.T) {
-	r := row{name: "fast thing", unit: "op/s", ours: ref{"us", "v"}, rival: []ref{{"them", "v"}}, aim: 0.9, note: "how so"}
+	r := row{name: "fast thing", unit: "op/s", ours: ref{"us", "v"}, rival: []ref{{"them", "v"}}, aim: 0.97, note: "how so"}
 	results := []result{r.result(rounds([2]float64{1200, 1000})), row{name: "bytes", ours: ref{"us", "v"}}.result(rounds([2]float64{3, 1}))}
 	var table bytes.Buffer
 	printTable(&table, results)
-	for _, want := range []string{"fast thing", "1200", "1.20", ">= 0.9", "met", "shown", "fast thing: how so"} {
+	for _, want := range []string{"fast thing", "1200", "1.20", ">= 0.97", "met", "shown", "fast thing: how so"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("the table lacks %q:\n%s", want, table.String())
 		}

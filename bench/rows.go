@@ -11,7 +11,7 @@ func groups() []group {
 		{name: "framing", rounds: 4, open: openStreams(350*time.Millisecond, streamContenders), rows: framingRows()},
 		{name: "many streams", rounds: 5, open: openStreams(450*time.Millisecond, streamContenders), rows: manyRows()},
 		{name: "memory and allocations", rounds: 1, open: openOwn, rows: ownRows()},
-		{name: "fio", rounds: 3, open: openBlock, rows: append(fioRows(), vhostRows()...)},
+		{name: "fio", rounds: 3, open: openBlock(blockServers), rows: append(fioRows(), vhostRows()...)},
 		{name: "ESP", rounds: 4, open: openESP, rows: espRows()},
 		{name: "attacks", rounds: 3, open: openAttacks, rows: attackRows()},
 		{name: "soft-iWARP", rounds: 5, elsewhere: siwGuest.run, rows: siwRows()},

@@ -31,7 +31,7 @@ func sctpGroups() []group {
 	gs := []group{
 		{name: "streams over sctp-udp", rounds: 5, open: openStreams(600*time.Millisecond, overSCTPContenders), rows: overSCTPRows()},
 		{name: "memory and allocations over sctp-udp", rounds: 1, open: openOwn, rows: ownSCTPRows()},
-		{name: "fio over sctp-udp", rounds: 3, open: openBlock, rows: fioSCTPRows()},
+		{name: "fio over sctp-udp", rounds: 3, open: openBlock(blockServers), rows: fioSCTPRows()},
 		{name: "SCTP in UDP beside pion", rounds: 5, open: openStreams(600*time.Millisecond, pionContenders), rows: pionRows()},
 	}
 	gs = append(gs, group{name: sctpGuest.name, rounds: 4, elsewhere: sctpGuest.run, rows: kernelSCTPRows()})

@@ -53,9 +53,9 @@ func (r result) aimText() string {
 	case r.absolute:
 		return fmt.Sprintf("<= %g", *r.Aim)
 	case r.less:
-		return fmt.Sprintf("<= %.1f", *r.Aim)
+		return fmt.Sprintf("<= %.2g", *r.Aim)
 	}
-	return fmt.Sprintf(">= %.1f", *r.Aim)
+	return fmt.Sprintf(">= %.2g", *r.Aim)
 }
 
 func (r result) verdict() string {

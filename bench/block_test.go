@@ -1,0 +1,25 @@
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestBlockRowsNameServersAndJobsThatThereAre(t *testing.T) {
+	for name, group := range map[string]struct {
+		rows    []row
+		servers map[string]startServer
+	}{
+		"fio":               {append(fioRows(), vhostRows()...), blockServers},
+		"fio over sctp-udp": {fioSCTPRows(), blockServers},
+	} {
+		for _, r := range group.rows {
+			for _, f := range append([]ref{r.ours}, r.rival...) {
+				kind, job := cutContender(f.contender)
+				if group.servers[kind] == nil || !slices.ContainsFunc(fioJobs, func(j fioJob) bool { return j.name == job }) {
+					t.Errorf("%s: row %q names %q", name, r.name, f.contender)
+				}
+			}
+		}
+	}
+}
