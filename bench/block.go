@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,6 +102,7 @@ type blockServer struct {
 	uri    string
 	vhost  string // a vhost-user socket in its place
 	pids   []int
+	prefix []string // words before fio's command line, if any
 	closer io.Closer
 }
 
@@ -115,23 +117,17 @@ var blockServers = map[string]startServer{
 }
 
 func startQemuNBD(ctx context.Context, _ *bench, _, image string) (*blockServer, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
 	// Locking is off because other servers have the same file open.
-	return startTCPServer(ctx, port, "nbd://127.0.0.1:%d/disk", "qemu-nbd", "--persistent", "--shared=8", "--export-name=disk",
-		"--bind=127.0.0.1", "--port="+strconv.Itoa(port),
-		"--image-opts", "driver=raw,file.driver=file,file.locking=off,file.filename="+image)
+	return startOnLoopback(ctx, "disk", func(port string) []string {
+		return []string{"qemu-nbd", "--persistent", "--shared=8", "--export-name=disk", "--bind=127.0.0.1", "--port=" + port,
+			"--image-opts", "driver=raw,file.driver=file,file.locking=off,file.filename=" + image}
+	})
 }
 
 func startNBDKit(ctx context.Context, _ *bench, _, image string) (*blockServer, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	return startTCPServer(ctx, port, "nbd://127.0.0.1:%d/", "nbdkit", "--foreground", "--ipaddr=127.0.0.1",
-		"--port="+strconv.Itoa(port), "file", image)
+	return startOnLoopback(ctx, "", func(port string) []string {
+		return []string{"nbdkit", "--foreground", "--ipaddr=127.0.0.1", "--port=" + port, "file", image}
+	})
 }
 
 // startTwoNBDKits has one nbdkit as the client of another, as a host would that has a remote
@@ -154,14 +150,28 @@ func startTwoNBDKits(ctx context.Context, b *bench, dir, image string) (*blockSe
 	return far, nil
 }
 
-func startTCPServer(ctx context.Context, port int, uri, name string, args ...string) (*blockServer, error) {
-	p, err := startProcess(name, args...)
+// startOnLoopback starts an NBD server, of which command is the command line for a port.
+func startOnLoopback(ctx context.Context, export string, command func(port string) []string) (*blockServer, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))
+	s, err := startTCPServer(ctx, at, func() (net.Conn, error) { return net.Dial("tcp", at.String()) }, command(strconv.Itoa(port))...)
+	if err == nil {
+		s.uri += export
+	}
+	return s, err
+}
+
+// startTCPServer starts an NBD server and waits until it can be dialed.
+func startTCPServer(ctx context.Context, at netip.AddrPort, dial func() (net.Conn, error), command ...string) (*blockServer, error) {
+	p, err := startProcess(command[0], command[1:]...)
 	if err != nil {
 		return nil, fmt.Errorf("%w; as root, make bench installs it", err)
 	}
-	addr := fmt.Sprintf("127.0.0.1:%d", port)
 	if err := p.ready(ctx, func() error {
-		c, err := net.Dial("tcp", addr)
+		c, err := dial()
 		if err == nil {
 			c.Close()
 		}
@@ -170,7 +180,7 @@ func startTCPServer(ctx context.Context, port int, uri, name string, args ...str
 		p.Close()
 		return nil, err
 	}
-	return &blockServer{uri: fmt.Sprintf(uri, port), pids: []int{p.pid()}, closer: p}, nil
+	return &blockServer{uri: "nbd://" + at.String() + "/", pids: []int{p.pid()}, closer: p}, nil
 }
 
 // freePort returns a TCP port that nobody uses at the moment.

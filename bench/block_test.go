@@ -12,7 +12,11 @@ func TestBlockRowsNameServersAndJobsThatThereAre(t *testing.T) {
 	}{
 		"fio":               {append(fioRows(), vhostRows()...), blockServers},
 		"fio over sctp-udp": {fioSCTPRows(), blockServers},
+		"disk through ESP":  {espDiskRows(), (*diskHosts)(nil).espDisks()},
 	} {
+		if len(group.rows) == 0 {
+			t.Errorf("%s has no rows", name)
+		}
 		for _, r := range group.rows {
 			for _, f := range append([]ref{r.ours}, r.rival...) {
 				kind, job := cutContender(f.contender)

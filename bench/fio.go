@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,25 +38,26 @@ func (j fioJob) run(ctx context.Context, s *blockServer) (metrics, error) {
 	if s.vhost != "" {
 		return j.runVhost(ctx, s.vhost, s.pids)
 	}
-	return j.runNBD(ctx, s.uri, s.pids)
+	return j.runNBD(ctx, s)
 }
 
 // runNBD lets fio's nbd engine do it on an NBD server, and reports what run does.
-func (j fioJob) runNBD(ctx context.Context, uri string, pids []int) (metrics, error) {
-	cpu0, err := processCPU(pids)
+func (j fioJob) runNBD(ctx context.Context, s *blockServer) (metrics, error) {
+	cpu0, err := processCPU(s.pids)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "fio", "--name=bench", "--ioengine=nbd", "--uri="+uri,
+	command := append(slices.Clone(s.prefix), "fio", "--name=bench", "--ioengine=nbd", "--uri="+s.uri,
 		"--rw="+j.rw, "--bs="+j.block, "--iodepth="+strconv.Itoa(j.depth),
 		"--size="+strconv.Itoa(imageSize), "--norandommap", "--time_based", "--runtime="+strconv.Itoa(fioSeconds),
 		"--output-format=json")
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("fio on %s: %w: %s%s", uri, err, stderr.Bytes(), lastLine(stdout.Bytes()))
+		return nil, fmt.Errorf("fio on %s: %w: %s%s", s.uri, err, stderr.Bytes(), lastLine(stdout.Bytes()))
 	}
-	cpu1, err := processCPU(pids)
+	cpu1, err := processCPU(s.pids)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +78,7 @@ func (j fioJob) runNBD(ctx context.Context, uri string, pids []int) (metrics, er
 		text = text[i:]
 	}
 	if err := json.Unmarshal(text, &report); err != nil || len(report.Jobs) != 1 {
-		return nil, fmt.Errorf("fio on %s: its report is not understood: %v", uri, err)
+		return nil, fmt.Errorf("fio on %s: its report is not understood: %v", s.uri, err)
 	}
 	job := report.Jobs[0]
 	d := job.Read
@@ -84,7 +86,7 @@ func (j fioJob) runNBD(ctx context.Context, uri string, pids []int) (metrics, er
 		d = job.Write
 	}
 	if job.Error != 0 || d.Total == 0 {
-		return nil, fmt.Errorf("fio on %s: error %d after %.0f operations", uri, job.Error, d.Total)
+		return nil, fmt.Errorf("fio on %s: error %d after %.0f operations", s.uri, job.Error, d.Total)
 	}
 	return metrics{"ops": d.IOPS, "rate": d.BW, "cpu": (cpu1 - cpu0).Seconds() / d.Total}, nil
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"time"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
 )
 
 func groups() []group {
@@ -13,6 +15,7 @@ func groups() []group {
 		{name: "memory and allocations", rounds: 1, open: openOwn, rows: ownRows()},
 		{name: "fio", rounds: 3, open: openBlock(blockServers), rows: append(fioRows(), vhostRows()...)},
 		{name: "ESP", rounds: 4, open: openESP, rows: espRows()},
+		{name: "disk through ESP", rounds: 3, open: openDiskHosts(lab.Config{}, (*diskHosts).espDisks), rows: espDiskRows()},
 		{name: "attacks", rounds: 3, open: openAttacks, rows: attackRows()},
 		{name: "soft-iWARP", rounds: 5, elsewhere: siwGuest.run, rows: siwRows()},
 	}
