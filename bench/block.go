@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // imageSize is the size in bytes of the file that all block servers serve.
@@ -99,10 +100,15 @@ func makeImage(path string) error {
 // blockServer is a running server: what fio or a front end connects to, and the processes
 // whose CPU time counts.
 type blockServer struct {
-	uri    string
-	vhost  string // a vhost-user socket in its place
-	pids   []int
-	prefix []string // words before fio's command line, if any
+	uri     string
+	vhost   string // a vhost-user socket in its place
+	pids    []int
+	prefix  []string // words before fio's command line, if any
+	client  *daemon  // that has the disk attached, between hosts
+	seconds int      // that a job takes; 0: fioSeconds
+	// lose, if not nil, has the session lose a path while a job runs, and returns after how
+	// long a silence it was given up.
+	lose   func(ctx context.Context) (known time.Duration, err error)
 	closer io.Closer
 }
 

@@ -13,6 +13,8 @@ func TestBlockRowsNameServersAndJobsThatThereAre(t *testing.T) {
 		"fio":               {append(fioRows(), vhostRows()...), blockServers},
 		"fio over sctp-udp": {fioSCTPRows(), blockServers},
 		"disk through ESP":  {espDiskRows(), (*diskHosts)(nil).espDisks()},
+		"shaped paths":      {shapedRows(), (*diskHosts)(nil).shapedDisks()},
+		"lost path":         {lostPathRows(), (*diskHosts)(nil).losingDisks()},
 	} {
 		if len(group.rows) == 0 {
 			t.Errorf("%s has no rows", name)

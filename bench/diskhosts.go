@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/lab"
@@ -44,22 +45,34 @@ func openDiskHosts(config lab.Config, servers func(h *diskHosts) map[string]star
 	}
 }
 
-// attach starts a daemon on each host, which listen on a port of their own, and attaches the
-// disk at the client, whose daemon it returns. What the peers are is up to settings, which
+// attach starts a daemon on each host, which listen on a port of their own at the addresses
+// on so many wires, and attaches the disk. What the peers are is up to settings, which
 // follow the addresses in their declarations.
-func (h *diskHosts) attach(ctx context.Context, b *bench, dir, image string, port int, settings func(local, remote *lab.Host) string) (*blockServer, *daemon, error) {
+func (h *diskHosts) attach(ctx context.Context, b *bench, dir, image string, port, wires int, settings func(local, remote *lab.Host) string) (*blockServer, error) {
 	start := func(local, remote *lab.Host) (*daemon, string) {
+		at := []string{local.AddrOn(0).String(), local.AddrOn(1).String()}[:wires]
 		d := &daemon{name: local.Name(), binary: b.ironwarp, dir: filepath.Join(dir, fmt.Sprint(local.Name(), port)), prefix: inside(local)}
 		return d, fmt.Sprintf("listen: {port: %d, udp_port: %d, addresses: [%s]}\nipsec: {vici: %q}\npeers:\n  - {name: %s, address: %s, local_address: %s, port: %d%s}\n",
-			port, port, local.Addr(), "unix://"+local.ViciSocket(), remote.Name(), remote.Addr(), local.Addr(), port, settings(local, remote))
+			port, port, strings.Join(at, ", "), "unix://"+local.ViciSocket(), remote.Name(), remote.Addr(), local.Addr(), port, settings(local, remote))
 	}
 	server, exporting := start(h.server, h.client)
 	client, attaching := start(h.client, h.server)
 	s, err := attach(ctx, server, exporting+exportOf(image), client, attaching)
 	if err == nil {
-		s.prefix = inside(h.client)
+		s.client, s.prefix = client, inside(h.client)
 	}
-	return s, client, err
+	return s, err
+}
+
+// shared is start for servers that are one and the same.
+func shared(start startServer) startServer {
+	var s *blockServer
+	return func(ctx context.Context, b *bench, dir, image string) (_ *blockServer, err error) {
+		if s == nil {
+			s, err = start(ctx, b, dir, image)
+		}
+		return s, err
+	}
 }
 
 var espJobs = []string{"4 KiB random read, depth 32", "1 MiB sequential read, depth 4", "1 MiB sequential write, depth 4"}
@@ -82,21 +95,15 @@ func espDiskRows() (rows []row) {
 // ones. Both daemons have the other host as two peers, for whose links they make SAs; to
 // the second one no stream is ever opened.
 func (h *diskHosts) espDisks() map[string]startServer {
-	var disk *blockServer
-	var daemon *daemon
-	start := func(ctx context.Context, b *bench, dir, image string) (_ *blockServer, err error) {
-		if disk != nil {
-			return disk, nil
-		}
+	start := shared(func(ctx context.Context, b *bench, dir, image string) (*blockServer, error) {
 		secret := filepath.Join(h.Dir(), "psk")
 		if err := auth.GenerateSecret().Save(secret); err != nil {
 			return nil, err
 		}
-		disk, daemon, err = h.attach(ctx, b, dir, image, espPort, func(local, remote *lab.Host) string {
+		return h.attach(ctx, b, dir, image, espPort, 1, func(local, remote *lab.Host) string {
 			return fmt.Sprintf(", psk_file: %q}\n  - {name: nbdkit, address: %s, local_address: %s, port: %d, psk_file: %q", secret, remote.AddrOn(1), local.AddrOn(1), espPort, secret)
 		})
-		return disk, err
-	}
+	})
 	return map[string]startServer{
 		"ironwarp through ESP": start,
 		"nbdkit through ESP": func(ctx context.Context, b *bench, dir, image string) (*blockServer, error) {
@@ -111,7 +118,7 @@ func (h *diskHosts) espDisks() map[string]startServer {
 				return nil, errors.Join(err, disk.closer.Close())
 			}
 			s.prefix, s.closer = disk.prefix, closers{disk.closer, s.closer}
-			c := api.NewClient(daemon.socket())
+			c := api.NewClient(disk.client.socket())
 			defer c.Close()
 			sas, err := c.SAs(ctx)
 			if err == nil {

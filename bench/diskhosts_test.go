@@ -2,6 +2,7 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 )
@@ -21,6 +22,18 @@ func TestSAsOfBothPeersDoTheSame(t *testing.T) {
 	} {
 		if sameESP(sas, "a", "b") == nil {
 			t.Errorf("%s: they are the same", name)
+		}
+	}
+}
+
+func TestSilenceOfAPathIsRead(t *testing.T) {
+	for problem, want := range map[string]time.Duration{
+		"no heartbeat from the peer: connection 0 was silent for 600ms": 600 * time.Millisecond,
+		"no heartbeat from the peer: connection 1 was silent for 1m30s": 90 * time.Second,
+		"connection 1: flushed: connection lost while receiving":        0,
+	} {
+		if got := silence(problem); got != want {
+			t.Errorf("%q: %v, want %v", problem, got, want)
 		}
 	}
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -32,13 +34,34 @@ var fioJobs = []fioJob{
 
 const fioSeconds = 2
 
-// run does the job on a server and reports operations and bytes per second, and CPU
-// seconds per operation of its processes.
+// run does the job on a server and reports operations and bytes per second, CPU seconds
+// per operation of its processes and, of fio, the longest and the median latency. Where a
+// path is lost meanwhile, the least is what an operation on it cannot do without.
 func (j fioJob) run(ctx context.Context, s *blockServer) (metrics, error) {
 	if s.vhost != "" {
 		return j.runVhost(ctx, s.vhost, s.pids)
 	}
-	return j.runNBD(ctx, s)
+	if s.lose == nil {
+		return j.runNBD(ctx, s)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var known time.Duration
+	lost := make(chan error, 1)
+	go func() {
+		var err error
+		known, err = s.lose(ctx)
+		lost <- err
+	}()
+	m, err := j.runNBD(ctx, s)
+	if err != nil {
+		cancel()
+	}
+	if err := errors.Join(err, <-lost); err != nil {
+		return nil, err
+	}
+	m["least"] = known.Seconds() + m["median"]
+	return m, nil
 }
 
 // runNBD lets fio's nbd engine do it on an NBD server, and reports what run does.
@@ -49,7 +72,7 @@ func (j fioJob) runNBD(ctx context.Context, s *blockServer) (metrics, error) {
 	}
 	command := append(slices.Clone(s.prefix), "fio", "--name=bench", "--ioengine=nbd", "--uri="+s.uri,
 		"--rw="+j.rw, "--bs="+j.block, "--iodepth="+strconv.Itoa(j.depth),
-		"--size="+strconv.Itoa(imageSize), "--norandommap", "--time_based", "--runtime="+strconv.Itoa(fioSeconds),
+		"--size="+strconv.Itoa(imageSize), "--norandommap", "--time_based", "--runtime="+strconv.Itoa(cmp.Or(s.seconds, fioSeconds)),
 		"--output-format=json")
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	var stdout, stderr bytes.Buffer
@@ -65,6 +88,11 @@ func (j fioJob) runNBD(ctx context.Context, s *blockServer) (metrics, error) {
 		IOPS  float64 `json:"iops"`
 		BW    float64 `json:"bw_bytes"`
 		Total float64 `json:"total_ios"`
+		// In nanoseconds.
+		Whole      struct{ Max float64 } `json:"lat_ns"`
+		Completion struct {
+			Percentile map[string]float64
+		} `json:"clat_ns"`
 	}
 	var report struct {
 		Jobs []struct {
@@ -88,7 +116,8 @@ func (j fioJob) runNBD(ctx context.Context, s *blockServer) (metrics, error) {
 	if job.Error != 0 || d.Total == 0 {
 		return nil, fmt.Errorf("fio on %s: error %d after %.0f operations", s.uri, job.Error, d.Total)
 	}
-	return metrics{"ops": d.IOPS, "rate": d.BW, "cpu": (cpu1 - cpu0).Seconds() / d.Total}, nil
+	return metrics{"ops": d.IOPS, "rate": d.BW, "cpu": (cpu1 - cpu0).Seconds() / d.Total,
+		"longest": d.Whole.Max * 1e-9, "median": d.Completion.Percentile["50.000000"] * 1e-9}, nil
 }
 
 func lastLine(b []byte) []byte {

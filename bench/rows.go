@@ -16,6 +16,8 @@ func groups() []group {
 		{name: "fio", rounds: 3, open: openBlock(blockServers), rows: append(fioRows(), vhostRows()...)},
 		{name: "ESP", rounds: 4, open: openESP, rows: espRows()},
 		{name: "disk through ESP", rounds: 3, open: openDiskHosts(lab.Config{}, (*diskHosts).espDisks), rows: espDiskRows()},
+		{name: "shaped paths", rounds: 3, open: openDiskHosts(lab.Config{NoCharon: true}, (*diskHosts).shapedDisks), rows: shapedRows()},
+		{name: "lost path", rounds: 3, open: openDiskHosts(lab.Config{NoCharon: true}, (*diskHosts).losingDisks), rows: lostPathRows()},
 		{name: "attacks", rounds: 3, open: openAttacks, rows: attackRows()},
 		{name: "soft-iWARP", rounds: 5, elsewhere: siwGuest.run, rows: siwRows()},
 	}

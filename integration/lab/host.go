@@ -76,7 +76,10 @@ func (h *Host) AddrOn6(wire int) netip.Addr {
 }
 
 // Dev is the name of the host's end of the first wire.
-func (h *Host) Dev() string { return wireDev(0) }
+func (h *Host) Dev() string { return h.DevOn(0) }
+
+// DevOn is the name of the host's end of a wire.
+func (h *Host) DevOn(wire int) string { return wireDev(wire) }
 
 // switchPort is the other end of a wire.
 func (h *Host) switchPort(wire int) string {
