@@ -2,7 +2,7 @@
 // several paths, in one process and in time that passes when nobody has anything to do
 // (testing/synctest). A number, the seed, draws everything: how many clients, paths and
 // connections there are, what the clients ask for and when, how long each message and each
-// I/O takes, and what goes wrong. A run of a minute takes some 10 ms.
+// I/O takes, and what goes wrong. A run of a minute takes some 5 ms.
 //
 // What runs is the product: rnbd, rtrs, verbs, rdmap, ddp, mpa. Below it are an in-memory
 // network (verbstest) whose links are cut, swallow what is sent, are without their security

@@ -3,6 +3,7 @@ package simulation
 import (
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,9 +16,11 @@ import (
 )
 
 // TestMain has the runs use one processor: with several it is chance which of two goroutines
-// goes first, and a seed repeats nothing.
+// goes first, and a seed repeats nothing. What a run has is garbage after it: collected at
+// the usual pace it costs a quarter of the time.
 func TestMain(m *testing.M) {
 	runtime.GOMAXPROCS(1)
+	debug.SetGCPercent(800)
 	os.Exit(m.Run())
 }
 
@@ -103,10 +106,12 @@ var kept = []uint64{
 	454, 595, // an export that was replaced while it was away was forgotten: rnbd.TestReplacedWhileItIsAway
 }
 
-// fewSeeds is how many runs there are unless somebody asks for more. Each costs 10 to 15 ms
-// of processor time, half of which brings connections up: 10,000 would take a sixth of
-// what all tests have.
-const fewSeeds = 1000
+// fewSeeds and fewest are how many runs there are unless somebody asks for more, and with
+// -short. Each costs some 5 ms of processor time.
+const (
+	fewSeeds = 10000
+	fewest   = 1000
+)
 
 // fromEnvironment returns a number, or def.
 func fromEnvironment(t *testing.T, name string, def uint64) uint64 {
@@ -128,7 +133,11 @@ func TestSeeds(t *testing.T) {
 		t.Skip("the runs are the same in both builds")
 	}
 	first := fromEnvironment(t, "IRONWARP_SIMULATION_FIRST", 1)
-	n := fromEnvironment(t, "IRONWARP_SIMULATION_SEEDS", fewSeeds)
+	few := uint64(fewSeeds)
+	if testing.Short() {
+		few = fewest
+	}
+	n := fromEnvironment(t, "IRONWARP_SIMULATION_SEEDS", few)
 	seeds := slices.Clone(kept)
 	for seed := first; seed < first+n; seed++ {
 		seeds = append(seeds, seed)

@@ -92,7 +92,7 @@ type pipe struct {
 
 	mu     sync.Mutex // guards the fields below it
 	cond   sync.Cond
-	buf    []byte
+	buf    bytes.Buffer
 	ended  bool  // by the writer
 	gone   bool  // the reader is
 	err    error // it is broken
@@ -100,12 +100,14 @@ type pipe struct {
 	spoil  bool // flip a bit of the next write
 
 	delay func() time.Duration
-	late  []piece // under way, in order
+	sent  bytes.Buffer // under way
+	late  []piece      // of it, in order
+	timer *time.Timer  // of the first
 }
 
-// piece is what was written at once, and when it arrives.
+// piece is how much was written at once, and when it arrives.
 type piece struct {
-	b   []byte
+	n   int
 	due time.Time
 }
 
@@ -133,9 +135,8 @@ func (p *pipe) read(b []byte) (int, error) {
 		case p.gone:
 			return 0, syscall.ECONNRESET
 		case p.paused:
-		case len(p.buf) > 0:
-			n := copy(b, p.buf)
-			p.buf = p.buf[n:]
+		case p.buf.Len() > 0:
+			n, _ := p.buf.Read(b)
 			p.cond.Broadcast()
 			return n, nil
 		case p.ended && len(p.late) == 0:
@@ -160,8 +161,8 @@ func (p *pipe) write(b []byte) (n int, err error) {
 			return n, syscall.ECONNRESET
 		case p.gone: // the writer does not know yet
 			return n + len(b), nil
-		case len(p.buf) < pipeSize:
-			k := min(len(b), pipeSize-len(p.buf))
+		case p.buf.Len() < pipeSize:
+			k := min(len(b), pipeSize-p.buf.Len())
 			p.sendLocked(b[:k])
 			n, b = n+k, b[k:]
 			continue
@@ -178,8 +179,8 @@ func (p *pipe) sendLocked(b []byte) {
 		d = p.delay()
 	}
 	if d <= 0 && len(p.late) == 0 {
-		p.buf = append(p.buf, b...)
-		p.spoilLocked(p.buf)
+		p.buf.Write(b)
+		p.spoilLocked(p.buf.Bytes())
 		p.cond.Broadcast()
 		return
 	}
@@ -187,10 +188,15 @@ func (p *pipe) sendLocked(b []byte) {
 	if i := len(p.late) - 1; i >= 0 && due.Before(p.late[i].due) {
 		due = p.late[i].due
 	}
-	late := piece{bytes.Clone(b), due}
-	p.spoilLocked(late.b)
-	p.late = append(p.late, late)
-	time.AfterFunc(time.Until(due), p.arrive)
+	p.sent.Write(b)
+	p.spoilLocked(p.sent.Bytes())
+	p.late = append(p.late, piece{len(b), due})
+	switch {
+	case p.timer == nil:
+		p.timer = time.AfterFunc(time.Until(due), p.arrive)
+	case len(p.late) == 1:
+		p.timer.Reset(time.Until(due))
+	}
 }
 
 // spoilLocked flips a bit of what was sent last, if it is to.
@@ -204,13 +210,17 @@ func (p *pipe) spoilLocked(b []byte) {
 // arrive takes over the pieces that are due.
 func (p *pipe) arrive() {
 	p.change(func() {
-		now, n := time.Now(), 0
+		now, n, size := time.Now(), 0, 0
 		for ; n < len(p.late) && !p.late[n].due.After(now); n++ {
-			if p.err == nil && !p.gone {
-				p.buf = append(p.buf, p.late[n].b...)
-			}
+			size += p.late[n].n
+		}
+		if arrived := p.sent.Next(size); p.err == nil && !p.gone {
+			p.buf.Write(arrived)
 		}
 		p.late = slices.Delete(p.late, 0, n)
+		if len(p.late) > 0 {
+			p.timer.Reset(p.late[0].due.Sub(now))
+		}
 	})
 }
 
@@ -227,13 +237,14 @@ func (p *pipe) pause(on bool) { p.change(func() { p.paused = on }) }
 func (p *pipe) corrupt()      { p.change(func() { p.spoil = true }) }
 
 // leave ends the reader's part, which the writer notices by its next write.
-func (p *pipe) leave() { p.change(func() { p.gone, p.buf = true, nil }) }
+func (p *pipe) leave() { p.change(func() { p.gone = true; p.buf.Reset() }) }
 
 // fail breaks the pipe for both ends, and loses what is in it.
 func (p *pipe) fail(err error) {
 	p.change(func() {
 		if p.err == nil {
-			p.err, p.buf = err, nil
+			p.err = err
+			p.buf.Reset()
 		}
 	})
 }
