@@ -31,7 +31,7 @@ func newPipeline(t testing.TB, uri string, typ uint16, depth, n int) *pipeline {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := (&server{t: t, path: u.Query().Get("socket")}).connect(false)
+	c := (&server{t: t, by: toSocket(u.Query().Get("socket"))}).connect(false)
 	p := &pipeline{c: c, replies: make([]byte, depth*16)}
 	for i := range depth {
 		var payload []byte

@@ -186,7 +186,8 @@ func (s *Server) list() []*export {
 	return all
 }
 
-// Serve accepts clients from ln until ctx ends or ln fails, and closes ln.
+// Serve accepts clients from ln until ctx ends or ln fails, and closes ln. Their
+// connections are sockets, or have HangUp.
 // When it returns no client is connected and no goroutine of it is left. When
 // ctx ends, requests in progress get DrainTimeout to complete and be answered; I/Os
 // still at the device then are released when it completes them.

@@ -16,6 +16,7 @@ import (
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
+	"github.com/ironwarp/ironwarp/verbs/verbstest"
 )
 
 func TestMain(m *testing.M) {
@@ -31,6 +32,7 @@ type server struct {
 	*nbd.Server
 	t    testing.TB
 	path string
+	by   func() (net.Conn, error) // a connection is made
 	stop context.CancelFunc
 	done chan error
 
@@ -57,19 +59,37 @@ func (l listener) Accept() (net.Conn, error) {
 // serve starts a server with one export, "disk".
 func serve(t testing.TB, b block.Device, cfg nbd.Config) *server {
 	t.Helper()
-	s := &server{
-		Server: nbd.NewServer(cfg), t: t,
-		path: filepath.Join(t.TempDir(), "s"), done: make(chan error, 1),
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := nbd.ListenUnix(t.Context(), path, 0o600)
+	if err != nil {
+		t.Fatal(err)
 	}
+	s := serveOn(t, b, cfg, ln, toSocket(path))
+	s.path = path
+	return s
+}
+
+// serveInMemory is serve for connections that are no sockets.
+func serveInMemory(t testing.TB, b block.Device, cfg nbd.Config) *server {
+	t.Helper()
+	h := verbstest.New().Host("local")
+	n := h.Transport().Network
+	ln, err := n.Listen(h.Addr(10809))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveOn(t, b, cfg, ln, func() (net.Conn, error) { return n.Dial(t.Context(), h.Addr(0).Addr(), h.Addr(10809)) })
+}
+
+// serveOn starts a server on a listener that is dialled by a function.
+func serveOn(t testing.TB, b block.Device, cfg nbd.Config, ln net.Listener, by func() (net.Conn, error)) *server {
+	t.Helper()
+	s := &server{Server: nbd.NewServer(cfg), t: t, by: by, done: make(chan error, 1)}
 	if err := s.Export("disk", b, "a disk for tests"); err != nil {
 		t.Fatal(err)
 	}
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
-	ln, err := nbd.ListenUnix(ctx, s.path, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
 	go func() { s.done <- s.Serve(ctx, listener{ln, s}) }()
 	t.Cleanup(func() { s.close() })
 	return s
@@ -83,9 +103,13 @@ func (s *server) close() error {
 	return err
 }
 
+func toSocket(path string) func() (net.Conn, error) {
+	return func() (net.Conn, error) { return net.Dial("unix", path) }
+}
+
 func (s *server) dial() net.Conn {
 	s.t.Helper()
-	c, err := net.Dial("unix", s.path)
+	c, err := s.by()
 	if err != nil {
 		s.t.Fatal(err)
 	}

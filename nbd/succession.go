@@ -25,7 +25,8 @@ import (
 // Nobody begins an I/O while there is an orphan. A client's end is noticed by its own
 // goroutine at some time, and by any other's at the latest when it has received something
 // and before it begins what that asks for: the end of a connection is seen at its socket
-// as soon as the client or the server has closed it, whatever is still to be read.
+// as soon as the client or the server has closed it, whatever is still to be read; of a
+// connection that is no socket, it is seen if it has HangUp.
 type succession struct {
 	members atomic.Int32
 	orphans atomic.Int32
@@ -36,12 +37,23 @@ type succession struct {
 	waiting int // connections, for orphans
 }
 
+// HangUp is what a connection without a socket may have, as one in memory or through a
+// tunnel, so that its client's end is seen in time. Of a connection that has neither,
+// nothing is promised about what its client had sent when it vanished: a successor may be
+// served before the server gets there.
+type HangUp interface {
+	// HungUp reports whether the client or the server has closed the connection, whatever is
+	// still to be read. It does not block.
+	HungUp() bool
+}
+
 // heir is a connection's relation to the others of its export.
 type heir struct {
 	ctx    context.Context // ends with the server and with the connection's part
 	cancel context.CancelFunc
 	raw    syscall.RawConn
-	fd     int32         // -1: the socket cannot report whether its client is there
+	fd     int32         // -1: there is no socket that reports whether its client is there
+	other  HangUp        // reports it then, unless nil
 	hangup int16         // the events that report that it is not
 	gone   atomic.Bool   // it submits nothing more
 	out    atomic.Int32  // I/Os at the device
@@ -55,6 +67,7 @@ type heir struct {
 func (x *succession) enter(ctx context.Context, c *conn) {
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	c.raw, c.fd, c.hangup = socketOf(c.nc)
+	c.other, _ = c.nc.(HangUp)
 	c.fresh = true
 	x.mu.Lock()
 	x.conns = append(x.conns, c)
@@ -62,14 +75,23 @@ func (x *succession) enter(ctx context.Context, c *conn) {
 	x.mu.Unlock()
 	// A client that has already connected, sent requests and hung up may have had a
 	// successor that did not see it.
-	if c.fd >= 0 {
+	if c.reports() {
 		own := []unix.PollFd{{Fd: c.fd, Events: c.hangup}}
-		n, err := unix.Poll(own, 0)
-		for err == unix.EINTR {
-			n, err = unix.Poll(own, 0)
-		}
-		if n > 0 {
+		poll(own)
+		if own[0].Revents != 0 || c.isClosed() {
 			x.abandon(c)
+		}
+	}
+}
+
+// poll asks those that are sockets for events.
+func poll(all []unix.PollFd) {
+	if !slices.ContainsFunc(all, func(p unix.PollFd) bool { return p.Fd >= 0 }) {
+		return
+	}
+	for {
+		if _, err := unix.Poll(all, 0); err != unix.EINTR {
+			return
 		}
 	}
 }
@@ -90,9 +112,17 @@ func socketOf(nc net.Conn) (raw syscall.RawConn, fd int32, hangup int16) {
 	return raw, fd, hangup
 }
 
+// reports reports whether the client's end is seen.
+func (h *heir) reports() bool { return h.fd >= 0 || h.other != nil }
+
 // isClosed reports whether the server has closed the connection, so that its descriptor
-// may be another's.
-func (h *heir) isClosed() bool { return h.raw.Control(func(uintptr) {}) != nil }
+// may be another's. Without a descriptor it reports whether anybody has.
+func (h *heir) isClosed() bool {
+	if h.fd < 0 {
+		return h.other.HungUp()
+	}
+	return h.raw.Control(func(uintptr) {}) != nil
+}
 
 // leave removes a connection, except for its I/O still at the device.
 func (x *succession) leave(c *conn) {
@@ -159,21 +189,15 @@ func (c *conn) look() {
 	c.polls, c.polled = c.polls[:0], c.polled[:0]
 	x.mu.Lock()
 	for _, o := range x.conns {
-		if o != c && o.fd >= 0 && !o.gone.Load() {
+		if o != c && o.reports() && !o.gone.Load() {
 			c.polls, c.polled = append(c.polls, unix.PollFd{Fd: o.fd, Events: o.hangup}), append(c.polled, o)
 		}
 	}
 	x.mu.Unlock()
-	if len(c.polls) > 0 {
-		for n, err := unix.Poll(c.polls, 0); n > 0 || err == unix.EINTR; n, err = unix.Poll(c.polls, 0) {
-			if err == nil {
-				break
-			}
-		}
-		for i, p := range c.polls {
-			if p.Revents != 0 || c.polled[i].isClosed() {
-				x.abandon(c.polled[i])
-			}
+	poll(c.polls)
+	for i, p := range c.polls {
+		if p.Revents != 0 || c.polled[i].isClosed() {
+			x.abandon(c.polled[i])
 		}
 	}
 	clear(c.polled)

@@ -64,7 +64,8 @@ var successionScenes = []scene{
 	{"cut off by the server, and its descriptor is another's", checks.Succession, func(t *testing.T) error {
 		return successor(t, cutOff)
 	}},
-	{"killed with requests that nobody has read", checks.Succession, unreadRequests},
+	{"killed with requests that nobody has read", checks.Succession, func(t *testing.T) error { return unreadRequests(t, serve) }},
+	{"killed with requests that nobody has read from memory", checks.Succession, func(t *testing.T) error { return unreadRequests(t, serveInMemory) }},
 }
 
 func eventually(t testing.TB, what string, cond func() bool) {
@@ -164,7 +165,7 @@ func cutOff(s *server, c *nbdtest.Client) *nbdtest.Client {
 
 // unreadRequests: a client that is killed has more requests in its socket than the
 // device takes at once. None of them begins after its successor's.
-func unreadRequests(t *testing.T) error {
+func unreadRequests(t *testing.T, serve func(testing.TB, block.Device, nbd.Config) *server) error {
 	m := nbdtest.NewMemory(1 << 20)
 	m.Depth = 1
 	m.Hold = func(op block.Op, off uint64) bool { return off == 4096 }

@@ -284,7 +284,7 @@ func TestEveryClientOfAMultiConnExportSeesTheOthersWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, path: u.Query().Get("socket")}
+	s := &server{t: t, by: toSocket(u.Query().Get("socket"))}
 	a, b := s.connect(false), s.connect(true)
 	p := randomBytes(4096)
 	want(t, a, "write", 0, cmdWrite, 4096, 4096, p, 0)

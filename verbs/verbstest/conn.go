@@ -67,6 +67,13 @@ func (c *conn) ours(err error) error {
 // isOf reports whether an end of the connection is a host's; with nil it is.
 func (c *conn) isOf(h *Host) bool { return h == nil || c.hosts[0] == h || c.hosts[1] == h }
 
+// HungUp implements nbd.HangUp.
+func (c *conn) HungUp() bool {
+	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
+	return c.closed.Load() || c.in.ended || c.in.err != nil
+}
+
 // CloseWrite ends the sending direction.
 func (c *conn) CloseWrite() error {
 	c.out.end()
@@ -76,7 +83,7 @@ func (c *conn) CloseWrite() error {
 // Close ends both directions. What has been sent arrives all the same.
 func (c *conn) Close() error {
 	c.fabric.mu.Lock()
-	delete(c.fabric.conns, c)
+	c.fabric.conns = slices.DeleteFunc(c.fabric.conns, func(o *conn) bool { return o == c })
 	c.fabric.mu.Unlock()
 	c.closed.Store(true)
 	c.in.reader.set(c.in, time.Time{}) // its timers go

@@ -7,7 +7,7 @@
 // are the faults. Those of a Host, Hold and Delay besides, are of its own connections
 // only, and a host that has several addresses (Host.Link) has several paths that fail one
 // by one. All waiting is for channels, conditions and timers: a Fabric works under
-// testing/synctest.
+// testing/synctest. Package nbd serves its connections, too.
 package verbstest
 
 import (
@@ -29,8 +29,8 @@ type Fabric struct {
 	mu        sync.Mutex // guards the fields below it; taken before a pipe's
 	hosts     []*Host
 	listeners map[netip.AddrPort]*listener
-	conns     map[*conn]struct{} // both ends of each
-	port      uint16             // the last that was given away
+	conns     []*conn // both ends of each, in order: a run under a fake clock may have to be repeatable
+	port      uint16  // the last that was given away
 	faults
 }
 
@@ -44,7 +44,7 @@ type faults struct {
 
 // New makes a Fabric without hosts.
 func New() *Fabric {
-	return &Fabric{listeners: make(map[netip.AddrPort]*listener), conns: make(map[*conn]struct{}), port: 32767}
+	return &Fabric{listeners: make(map[netip.AddrPort]*listener), port: 32767}
 }
 
 // Host is one end of a Fabric, with an address and a name.
@@ -92,7 +92,7 @@ func (h *Host) Cut() { h.fabric.cut(h) }
 func (f *Fabric) cut(of *Host) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for c := range f.conns {
+	for _, c := range f.conns {
 		if c.isOf(of) {
 			c.in.fail(syscall.ECONNRESET)
 			c.out.fail(syscall.ECONNRESET)
@@ -116,7 +116,7 @@ func (f *Fabric) change(of *Host, by func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	by()
-	for c := range f.conns {
+	for _, c := range f.conns {
 		if c.isOf(of) {
 			c.in.pause(f.stoppedLocked(c.hosts[0], c.hosts[1]))
 		}
@@ -142,7 +142,7 @@ func (h *Host) Delay(f func() time.Duration) {
 func (f *Fabric) Corrupt(to *Host) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for c := range f.conns {
+	for _, c := range f.conns {
 		if c.hosts[0] == to {
 			c.in.corrupt()
 		}
@@ -176,7 +176,7 @@ func (n *network) Dial(ctx context.Context, local netip.Addr, remote netip.AddrP
 	default:
 		return nil, &net.OpError{Op: "dial", Net: "verbstest", Addr: tcpAddr(remote), Err: syscall.ECONNREFUSED}
 	}
-	f.conns[a], f.conns[b] = struct{}{}, struct{}{}
+	f.conns = append(f.conns, a, b)
 	return a, nil
 }
 
