@@ -170,19 +170,21 @@ func TestMemoryThatIsKeptForPeersIsNeitherLostNorKeptTwice(t *testing.T) {
 	if err := h.keep(6); err != nil {
 		t.Fatal(err)
 	}
+	paths := func() int {
+		by, _ := h.Rooms()
+		return len(by)
+	}
 	for round := range 5 {
 		for _, cl := range h.hoard(0) {
 			cl.Close()
 		}
+		eventually(t, "the hoarder's paths have gone", func() bool { return paths() == 0 })
 		for i := range 6 {
 			if _, err := h.enter(i, "unwanted"); !errors.Is(err, syscall.EACCES) {
 				t.Fatalf("round %d: peer %d: %v, want EACCES", round, i, err)
 			}
 		}
-		eventually(t, "all paths have gone", func() bool {
-			paths, _ := h.Rooms()
-			return len(paths) == 0
-		})
+		eventually(t, "all paths have gone", func() bool { return paths() == 0 })
 		if got := h.kept(); got != 6 {
 			t.Fatalf("round %d: memory is kept for %d sessions, want 6", round, got)
 		}
