@@ -15,6 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/internal/rate"
+	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
 // notify tells systemd about the daemon's state; without systemd it does
@@ -48,6 +49,7 @@ func activated() (net.Listener, error) {
 		}
 		if local {
 			u.SetUnlinkOnClose(false)
+			sockio.PassRights(u, false)
 		}
 	}
 	if wrong == nil {

@@ -17,7 +17,8 @@ var ErrSocketInUse = errors.New("nbd: another program listens there")
 
 // ListenUnix listens on a Unix socket at path whose permissions are mode from
 // the first moment. A socket that a dead server left behind is replaced;
-// anything else at path is an error. Closing the listener removes the socket.
+// anything else at path is an error. Closing the listener removes the socket. Clients pass no
+// descriptors, where the kernel can refuse them (Linux 6.16).
 func ListenUnix(ctx context.Context, path string, mode fs.FileMode) (*net.UnixListener, error) {
 	fail := func(err error) error { return fmt.Errorf("listen on Unix socket %s: %w", path, err) }
 	switch fi, err := os.Lstat(path); {
@@ -41,7 +42,10 @@ func ListenUnix(ctx context.Context, path string, mode fs.FileMode) (*net.UnixLi
 	// bind gives the file the mode that the socket has.
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var chmod error
-		err := c.Control(func(fd uintptr) { chmod = unix.Fchmod(int(fd), uint32(mode.Perm())) })
+		err := c.Control(func(fd uintptr) {
+			chmod = unix.Fchmod(int(fd), uint32(mode.Perm()))
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0) // see sockio.PassRights
+		})
 		return errors.Join(err, chmod)
 	}}
 	ln, err := lc.Listen(ctx, "unix", path)

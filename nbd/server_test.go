@@ -13,6 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
@@ -288,5 +290,35 @@ func TestListenUnix(t *testing.T) {
 	}
 	if _, err := nbd.ListenUnix(ctx, filepath.Join(path, "s"), 0o600); err == nil {
 		t.Error("below a file: no error")
+	}
+}
+
+// A descriptor that a client passes would be closed by the server's read, which lasts as long as
+// the client likes: it cannot be passed.
+func TestClientsPassNoDescriptors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := nbd.ListenUnix(t.Context(), path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var known error
+	if err := raw.Control(func(fd uintptr) { _, known = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS) }); err != nil {
+		t.Fatal(err)
+	}
+	if known == unix.ENOPROTOOPT {
+		t.Skip("this kernel lets everybody pass descriptors: SO_PASSRIGHTS is of Linux 6.16")
+	}
+	if _, _, err := c.(*net.UnixConn).WriteMsgUnix([]byte{0}, unix.UnixRights(0), nil); !errors.Is(err, unix.EPERM) {
+		t.Errorf("a descriptor was passed: %v", err)
 	}
 }

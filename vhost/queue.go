@@ -70,6 +70,9 @@ func (r *runner) stop() {
 	r.kick.interrupt()
 }
 
+// stops reports that no more is taken.
+func (r *runner) stops() bool { return r.halt.Load() || r.f.gone.Load() }
+
 // await waits, after stop, until all requests have ended, or ctx does.
 func (r *runner) await(ctx context.Context) bool {
 	tick := time.NewTicker(hangUpTick)
@@ -96,7 +99,7 @@ func (e *event) unblock(f *frontend) {
 // take takes requests from the ring.
 func (r *runner) take() {
 	defer r.ended(1)
-	for !r.halt.Load() {
+	for !r.stops() {
 		if err := r.takeAll(); err != nil {
 			r.f.fail(err)
 			return
@@ -134,7 +137,7 @@ func (r *runner) takeAll() error {
 func (r *runner) next() (*request, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.halt.Load() {
+	if r.stops() {
 		return nil, nil
 	}
 	q := r.free
@@ -164,7 +167,7 @@ func (r *runner) rearm() (more bool, err error) {
 	defer r.mu.Unlock()
 	ring := r.ring
 	err = touch(func() error { more = ring.rearm(); return nil })
-	return more && !r.halt.Load(), err
+	return more && !r.stops(), err
 }
 
 // begin submits a request. It fails if the front end has to end.

@@ -36,6 +36,9 @@ const (
 	// deviceTime bounds how long the daemon's start waits for block devices to come back,
 	// before file systems on them are mounted: half of what systemd gives it.
 	deviceTime = 45 * time.Second
+	// servedTime bounds how long a disk waits for its server to end, which cuts clients off
+	// after two seconds, but may be in a call from which the kernel does not return.
+	servedTime = 5 * time.Second
 	// progressEvery is how often a waiting user hears why.
 	progressEvery = 500 * time.Millisecond
 )

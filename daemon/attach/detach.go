@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/local"
@@ -125,7 +126,11 @@ func (a *Attacher) end(at *Attachment) {
 			return
 		}
 		stop()
-		<-served
+		select {
+		case <-served:
+		case <-time.After(servedTime):
+			at.log.Error("a client of the disk holds up its server, by a descriptor that it passed and that is not closed: the disk is closed without it")
+		}
 		at.follow(dk.Claim(), nil)
 		if err := dk.Close(); err != nil {
 			at.log.Warn("closing a remote disk", "error", err)

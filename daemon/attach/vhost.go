@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/sockio"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/vhost"
@@ -66,6 +68,9 @@ func (a *Attacher) serveVhost(ctx context.Context, at *Attachment, s *session, d
 	ln, err := a.listen(ctx, at)
 	if err != nil {
 		return err
+	}
+	if c, ok := ln.(syscall.Conn); ok {
+		sockio.PassRights(c, true)
 	}
 	srv := vhost.NewServer(vhost.Config{Device: dk, Serial: at.Key.Export, Attachment: dk.Claim().Attachment, Logger: at.log})
 	sctx, stop := context.WithCancel(context.Background())
