@@ -50,12 +50,11 @@ func (s *serverPath) isAlive(ctx context.Context) bool {
 	}
 }
 
-// challenge asks the peer for a sign of life. It is called by the goroutine that ticks.
+// challenge asks the peer for a sign of life. It is called by the goroutine that ticks. A path
+// whose security association stays away brings none: the peer, which is there by another path,
+// would have come back to its session by that one.
 func (s *serverPath) challenge() (there bool) {
 	for _, c := range s.conns {
-		if c.qp.Paused() {
-			return true // nothing could arrive
-		}
 		c.hb.reset()
 		c.post(&verbs.SendWR{Op: verbs.OpImmediate, Imm: makeImm(immHB, 0)})
 	}
