@@ -49,8 +49,7 @@ func (cl *Client) unparkLocked() *Permit {
 // AtMostOnce: a write that comes again is not executed again, nor one that comes late.
 func (s *slot) repeatedLocked(r *Request) (verdict, syscall.Errno) {
 	if s.state == slotExecuting {
-		s.waiting = append(s.waiting, r)
-		return wait, 0
+		return s.waitLocked(r)
 	}
 	return answer, s.errno
 }

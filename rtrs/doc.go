@@ -91,10 +91,10 @@
 // slot, and gives one that it sends again, by whichever path, the same number. It sends no
 // other before that one is answered. The server executes a greater number than the slot's
 // last; answers the same one, if it was a write, with the result of its execution, once
-// that has ended; executes a read again; and answers a smaller one with ESTALE, which came
-// late by a path that the client has left. So no write is executed twice, or after a later
-// one to its block was acknowledged, and nothing waits for a path to die: failing over
-// takes as long as noticing, and one round trip.
+// that has ended; executes a read again, unless that is under way; and answers a smaller
+// one with ESTALE, which came late by a path that the client has left. So no write is
+// executed twice, or after a later one to its block was acknowledged, and nothing waits for
+// a path to die: failing over takes as long as noticing, and one round trip.
 //
 // I/O that has failed because there was no path for too long (ClientConfig.NoPath) may be
 // executed, or under way in a socket somewhere. Its permit does nothing else before it is

@@ -32,6 +32,7 @@ type Request struct {
 	mr     *verbs.MR
 	target sgDesc
 	state  atomic.Uint32
+	same   []*Request // the same request by other paths, while it is at the handler; guarded by slot.mu
 }
 
 // States of a chunk.
@@ -206,6 +207,9 @@ func (r *Request) complete(errno syscall.Errno, more verbs.Flags) {
 // end answers the request, and those that are the same.
 func (r *Request) end(errno syscall.Errno, more verbs.Flags) {
 	for _, again := range r.path.sess.slots[r.id].end(r, errno) {
+		if r.Dir == Read && errno == 0 {
+			copy(again.Data, r.Data)
+		}
 		again.respond(errno, 0)
 	}
 	r.respond(errno, more)

@@ -158,6 +158,14 @@ func (s *serverPath) tearDown() {
 		<-c.qp.Done()
 		c.cq.Destroy()
 	}
+	if s.sess != nil {
+		// What waits for its execution by another path would keep the memory until that ends.
+		for i := range s.sess.slots {
+			for range s.sess.slots[i].leave(s) {
+				s.release()
+			}
+		}
+	}
 	s.release()
 	<-s.idle
 	for i := range s.chunks {

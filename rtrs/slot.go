@@ -1,6 +1,7 @@
 package rtrs
 
 import (
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -13,7 +14,7 @@ type slot struct {
 	dir     Dir
 	seq     uint32
 	errno   syscall.Errno // once it is done
-	waiting []*Request    // the same write by other paths, while it is executing
+	running *Request      // it, at the handler; nil once it is done
 }
 
 type slotState uint8
@@ -37,7 +38,7 @@ const (
 // begin decides about a request: a new one is executed; a write that was sent again is
 // answered with the result of its only execution; one that the client has left behind,
 // which was on a slower path, is answered with ESTALE and not executed. A read is
-// executed again.
+// executed again, unless it is being executed: then it has the same answer.
 func (s *slot) begin(r *Request) (verdict, syscall.Errno) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +48,7 @@ func (s *slot) begin(r *Request) (verdict, syscall.Errno) {
 		if s.state == slotExecuting {
 			return violates, 0
 		}
-		s.seq, s.dir, s.state = r.seq, r.Dir, slotDone
+		s.seq, s.dir, s.state, s.running = r.seq, r.Dir, slotDone, r
 		if r.Dir == Write {
 			s.state = slotExecuting
 		}
@@ -56,22 +57,41 @@ func (s *slot) begin(r *Request) (verdict, syscall.Errno) {
 		return s.pastLocked()
 	case r.Dir != s.dir:
 		return violates, 0
-	case r.Dir == Read:
+	case r.Dir == Write:
+		return s.repeatedLocked(r)
+	case s.running == nil:
+		s.running = r
 		return execute, 0
+	case len(r.Data) != len(s.running.Data):
+		return violates, 0
 	}
-	return s.repeatedLocked(r)
+	return s.waitLocked(r)
+}
+
+func (s *slot) waitLocked(r *Request) (verdict, syscall.Errno) {
+	s.running.same = append(s.running.same, r)
+	return wait, 0
+}
+
+// leave forgets requests that wait on a path that has gone, and returns how many.
+func (s *slot) leave(p *serverPath) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running != nil {
+		n = len(s.running.same)
+		s.running.same = slices.DeleteFunc(s.running.same, func(r *Request) bool { return r.path == p })
+		n -= len(s.running.same)
+	}
+	return n
 }
 
 // end ends the execution of r. It returns the requests that get the same answer.
 func (s *slot) end(r *Request, errno syscall.Errno) (same []*Request) {
-	if r.Dir == Read {
-		return nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state == slotExecuting && s.seq == r.seq {
-		s.state, s.errno = slotDone, errno
-		same, s.waiting = s.waiting, nil
+	if s.running == r {
+		s.running, s.state, s.errno = nil, slotDone, errno
 	}
+	same, r.same = r.same, nil
 	return same
 }

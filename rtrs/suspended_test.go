@@ -201,3 +201,52 @@ func TestShareIsSuspendedAgainWhileItResumes(t *testing.T) {
 	}
 	cl.Put(ps[:]...)
 }
+
+// What hangs at the handler holds up nothing else, however often its path is lost.
+func TestHungRequestHoldsUpNoPath(t *testing.T) {
+	for _, dir := range []Dir{Write, Read} {
+		t.Run(dir.String(), func(t *testing.T) {
+			m := newMemory(4096)
+			entered, release := make(chan struct{}, 8), make(chan struct{})
+			m.gate = func(r *Request) {
+				if r.Dir == dir && binary.LittleEndian.Uint64(r.Header) == 0 {
+					entered <- struct{}{}
+					<-release
+				}
+			}
+			srv := startServer(t, ServerConfig{NewSession: m.session, Linger: time.Minute})
+			rs, cfg := roads(t, srv, 1)
+			cl := connect(t, cfg)
+			p, w := get(t, cl), newWaiter()
+			copy(p.Buffer(), bytes.Repeat([]byte{7}, 512))
+			p.Submit(dir, header(0), 512, w)
+			<-entered
+			for n := range 3 * maxDying {
+				rs[0].cut()
+				q, beside := submit(t, cl, uint64(1024+n))
+				select {
+				case e := <-beside.ch:
+					if e != 0 {
+						t.Error(e)
+					}
+				case <-time.After(testTimeout / 4):
+					t.Fatalf("after %d losses of the path nothing passes: %v", n+1, cl.Info().LastError)
+				}
+				cl.Put(q)
+			}
+			if dir == Read {
+				m.mu.Lock()
+				copy(m.data, bytes.Repeat([]byte{7}, 512))
+				m.mu.Unlock()
+			}
+			close(release)
+			if e := w.wait(t); e != 0 || !bytes.Equal(p.Buffer()[:512], bytes.Repeat([]byte{7}, 512)) {
+				t.Errorf("%v, %d", e, p.Buffer()[0])
+			}
+			cl.Put(p)
+			if len(entered) > 0 {
+				t.Error("it was executed again")
+			}
+		})
+	}
+}

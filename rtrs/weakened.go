@@ -63,8 +63,7 @@ func (s *slot) repeatedLocked(r *Request) (verdict, syscall.Errno) {
 		return execute, 0
 	}
 	if s.state == slotExecuting {
-		s.waiting = append(s.waiting, r)
-		return wait, 0
+		return s.waitLocked(r)
 	}
 	return answer, s.errno
 }
