@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -27,6 +28,7 @@ type client struct {
 	number int
 	plan   clientPlan
 	links  []*verbstest.Host // one for each path
+	local  *verbstest.Host   // by which its programs reach its NBD server
 	done   chan struct{}
 	idle   chan struct{} // closed when it has detached the disk at the end
 
@@ -64,6 +66,7 @@ func newClient(w *world, name string, plan clientPlan) *client {
 	c := &client{w: w, name: name, number: len(w.clients), plan: plan, done: make(chan struct{}), idle: make(chan struct{}), epoch: 1}
 	c.budget.Store(int64(w.plan.ops))
 	h := w.fabric.Host(c.name)
+	c.local = w.fabric.Host(c.name + "-local")
 	for k, from := range plan.delays {
 		if k > 0 {
 			h = h.Link()
@@ -201,17 +204,26 @@ func (p *clientProcess) attach(rnd *rand.Rand) bool {
 	p.c.mu.Lock()
 	p.disk = d
 	p.c.mu.Unlock()
-	var wg sync.WaitGroup
-	for range p.w.plan.workers {
-		rnd := rand.New(rand.NewPCG(rnd.Uint64(), 1))
-		wg.Go(func() { p.work(a, d, rnd) })
+	if p.c.plan.nbd {
+		p.serve(a, d, rnd)
+	} else {
+		p.use(a, d, rnd)
 	}
-	wg.Wait()
 	if p.dead.Load() {
 		return false
 	}
 	p.detach(d)
 	return !p.w.over.Load()
+}
+
+// use has the process itself use the disk.
+func (p *clientProcess) use(a *attachment, d *rnbd.Disk, rnd *rand.Rand) {
+	var wg sync.WaitGroup
+	for range p.w.plan.workers {
+		rnd := rand.New(rand.NewPCG(rnd.Uint64(), 1))
+		wg.Go(func() { p.work(a, d, rnd, direct{p, d}) })
+	}
+	wg.Wait()
 }
 
 // open attaches the disk. It returns nil if it cannot.
@@ -292,8 +304,20 @@ func (c *client) detachNow() {
 	}
 }
 
+// user uses a disk.
+type user interface {
+	// do carries out one operation, and records it. It returns false if there can be no other.
+	do(o *op) bool
+}
+
+// direct is the process itself as user.
+type direct struct {
+	*clientProcess
+	disk *rnbd.Disk
+}
+
 // work is one user of the disk.
-func (p *clientProcess) work(a *attachment, d *rnbd.Disk, rnd *rand.Rand) {
+func (p *clientProcess) work(a *attachment, d *rnbd.Disk, rnd *rand.Rand, by user) {
 	for range 3 + rnd.IntN(20) {
 		if p.c.budget.Add(-1) < 0 || p.w.over.Load() || p.dead.Load() {
 			return
@@ -310,7 +334,9 @@ func (p *clientProcess) work(a *attachment, d *rnbd.Disk, rnd *rand.Rand) {
 			o.first = rnd.IntN(p.w.plan.sectors)
 			o.count = 1 + rnd.IntN(min(3, p.w.plan.sectors-o.first))
 		}
-		p.do(d, o)
+		if !by.do(o) {
+			return
+		}
 		if err := d.Info().Err; isForGood(err) || errors.Is(err, rnbd.ErrClosed) {
 			return
 		}
@@ -324,9 +350,9 @@ type waiter chan syscall.Errno
 
 func (w waiter) Complete(e syscall.Errno) { w <- e }
 
-// do carries out one operation, and records it.
-func (p *clientProcess) do(d *rnbd.Disk, o *op) {
-	w := p.w
+// do implements user.
+func (p direct) do(o *op) bool {
+	w, d := p.w, p.disk
 	w.invoke(o)
 	w.seeSize(o.by, d.Geometry().Size)
 	var fl block.Flags
@@ -338,7 +364,7 @@ func (p *clientProcess) do(d *rnbd.Disk, o *op) {
 		errno := syscall.EIO
 		errors.As(err, &errno)
 		w.complete(o, errno, d.Info().Err, p.dead.Load())
-		return
+		return true
 	}
 	defer io.Release()
 	if o.kind == block.OpWrite {
@@ -354,19 +380,22 @@ func (p *clientProcess) do(d *rnbd.Disk, o *op) {
 	io.Submit(done, false)
 	errno := <-done
 	if o.kind == block.OpRead && errno == 0 {
-		at := o.first
-		for _, b := range io.Buffers() {
-			for ; len(b) > 0; b = b[sectorSize:] {
-				v, ok := number(b[:sectorSize], at)
-				if !ok {
-					w.wrong("%v returns parts of several sectors, or of another", o)
-				}
-				o.seen = append(o.seen, v)
-				at++
-			}
-		}
+		o.see(w, slices.Concat(io.Buffers()...))
 	}
 	w.complete(o, errno, d.Info().Err, p.dead.Load())
+	return true
+}
+
+// see takes what a read has read.
+func (o *op) see(w *world, b []byte) {
+	for at := o.first; len(b) > 0; at++ {
+		v, ok := number(b[:sectorSize], at)
+		if !ok {
+			w.wrong("%v returns parts of several sectors, or of another", o)
+		}
+		o.seen = append(o.seen, v)
+		b = b[sectorSize:]
+	}
 }
 
 // kill ends the client's process, if it has one, as SIGKILL does.

@@ -4,14 +4,15 @@
 // connections there are, what the clients ask for and when, how long each message and each
 // I/O takes, and what goes wrong. A run of a minute takes some 5 ms.
 //
-// What runs is the product: rnbd, rtrs, verbs, rdmap, ddp, mpa. Below it are an in-memory
-// network (verbstest) whose links are cut, swallow what is sent, are without their security
-// association, refuse, and take different times, so that paths overtake one another; and a
-// disk in memory with a volatile cache. The server's process is killed, its host loses its
-// power and comes back, with or without a word; clients are killed, isolated until another
-// takes their place, and lose and get paths; storage is slow, fails, writes short, and is
-// opened again under its users; disks are detached in use. Meanwhile the server's
-// administrator fences clients, and makes the disk longer.
+// What runs is the product: rnbd, rtrs, verbs, rdmap, ddp, mpa, and nbd in front of a third
+// of the clients. Below it are an in-memory network (verbstest) whose links are cut, swallow
+// what is sent, are without their security association, refuse, and take different times, so
+// that paths overtake one another; and a disk in memory with a volatile cache. The server's
+// process is killed, its host loses its power and comes back, with or without a word; clients
+// are killed, isolated until another takes their place, and lose and get paths; storage is
+// slow, fails, writes short, and is opened again under its users; disks are detached in use.
+// An NBD client hangs up with requests under way, and another takes its place beside a third.
+// Meanwhile the server's administrator fences clients, and makes the disk longer.
 //
 // The disk knows what it has executed, and when. After each run:
 //
@@ -20,6 +21,8 @@
 //     acknowledged; and never after it was answered.
 //   - Nor after the client's next process, or, where one may write, another client had the
 //     disk for writing.
+//   - Nor, if the NBD client was gone that had sent it, after anything was acknowledged that
+//     another asked for since.
 //   - Nor after the client was fenced, until it has attached the disk anew.
 //   - The disk never shrinks for who has it attached, nor from one attachment to the next.
 //   - A read has returned what each sector had at some time of the read.

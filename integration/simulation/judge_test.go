@@ -18,6 +18,7 @@ import (
 // op is one operation of a client.
 type op struct {
 	by           *attachment
+	via          *program // that has asked for it, nil: the process itself
 	kind         block.Op
 	first, count int // sectors
 	write        uint64
@@ -117,6 +118,9 @@ func (w *world) judgeWrite(o *op) {
 			}
 			if f := w.fencedFrom(o, t); f != nil {
 				w.wrong("%v: sector %d was written (%v) after %s had been fenced (#%d)", o, i, at, o.by.client.name, f.answer)
+			}
+			if s := w.heir(o, t); s != nil {
+				w.wrong("%v: sector %d was written (%v) after its NBD client was gone (#%d), and another's %v was acknowledged", o, i, at, o.via.end, s)
 			}
 			if s := w.successor(o, t); s != nil {
 				w.wrong("%v: sector %d was written (%v) after %s had attached the disk (#%d)", o, i, at, s.client.name, s.start)

@@ -30,6 +30,7 @@ type plan struct {
 type clientPlan struct {
 	delays []time.Duration // of the paths
 	reader bool
+	nbd    bool // its programs use the disk by NBD
 }
 
 // action is a fault, and for how long it lasts.
@@ -76,8 +77,8 @@ var kindNames = [...]string{"path cut", "path swallows", "SA away", "path refuse
 	"storage slow", "storage fails", "path disconnected", "path removed", "policy", "export replaced", "disk detached",
 	"peer fenced", "disk grows"}
 
-// draw draws a plan; orders has sequences of their own.
-func draw(rnd, orders *rand.Rand) plan {
+// draw draws a plan; orders, and who speaks NBD, have sequences of their own.
+func draw(rnd, orders, nbd *rand.Rand) plan {
 	p := plan{shared: rnd.IntN(3) == 0, workers: 1 + rnd.IntN(4), sectors: 1 + rnd.IntN(sectors), ops: 10 + rnd.IntN(20), think: logTime(rnd, time.Millisecond, 2*time.Second),
 		conns: 1 + rnd.IntN(2), depth: 2 + rnd.IntN(6), policy: rtrs.Policy(rnd.IntN(4)), heartbeat: rtrs.HeartbeatConfig{Interval: time.Second, Missed: 1 + rnd.IntN(3)},
 		linger: logTime(rnd, time.Second, 15*time.Second), grace: logTime(rnd, 5*time.Second, 30*time.Second),
@@ -87,6 +88,7 @@ func draw(rnd, orders *rand.Rand) plan {
 		for range 1 + rnd.IntN(3) {
 			c.delays = append(c.delays, logTime(rnd, 20*time.Microsecond, 20*time.Millisecond))
 		}
+		c.nbd = nbd.IntN(3) == 0
 		p.clients = append(p.clients, c)
 	}
 	// Few kinds of faults in a run, again and again, come together in more ways than all.

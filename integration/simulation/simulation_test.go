@@ -95,7 +95,7 @@ func (w *world) audit() {
 		w.wrong("the disk cannot be attached at the end")
 		return
 	}
-	p.do(d, &op{by: a, kind: block.OpRead, count: sectors})
+	direct{p, d}.do(&op{by: a, kind: block.OpRead, count: sectors})
 	p.detach(d)
 }
 
