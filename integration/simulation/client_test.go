@@ -169,7 +169,7 @@ func (p *clientProcess) stop() {
 func (p *clientProcess) connect() bool {
 	c, w := p.c, p.w
 	cfg := rtrs.ClientConfig{ULP: p.ulp, Name: c.name, Policy: w.plan.policy, Conns: w.plan.conns, QueueDepth: w.plan.depth,
-		Heartbeat: w.plan.heartbeat, Logger: w.log(c.name)}
+		Heartbeat: w.plan.heartbeat, NoPath: w.plan.noPath, Logger: w.log(c.name)}
 	for i := range c.links {
 		cfg.Paths = append(cfg.Paths, p.path(i))
 	}
@@ -329,12 +329,17 @@ func (p *clientProcess) work(a *attachment, d *rnbd.Disk, rnd *rand.Rand, by use
 		case n < 13 && !a.readOnly:
 			o.kind = block.OpWrite
 			o.fua = n == 12
+		case n == 19:
+			o.kind = block.OpStatus
 		}
 		if o.kind != block.OpFlush {
 			o.first = rnd.IntN(p.w.plan.sectors)
 			o.count = 1 + rnd.IntN(min(3, p.w.plan.sectors-o.first))
 		}
 		if !by.do(o) {
+			return
+		}
+		if o.gaveUp() && !p.pause(logTime(rnd, 10*time.Millisecond, 5*time.Second)) {
 			return
 		}
 		if err := d.Info().Err; isForGood(err) || errors.Is(err, rnbd.ErrClosed) {
@@ -363,7 +368,7 @@ func (p direct) do(o *op) bool {
 	if err != nil {
 		errno := syscall.EIO
 		errors.As(err, &errno)
-		w.complete(o, errno, d.Info().Err, p.dead.Load())
+		p.complete(o, errno, d)
 		return true
 	}
 	defer io.Release()
@@ -379,11 +384,39 @@ func (p direct) do(o *op) bool {
 	done := make(waiter, 1)
 	io.Submit(done, false)
 	errno := <-done
-	if o.kind == block.OpRead && errno == 0 {
+	switch {
+	case errno != 0:
+	case o.kind == block.OpRead:
 		o.see(w, slices.Concat(io.Buffers()...))
+	case o.kind == block.OpStatus:
+		for _, e := range block.ParseExtents(io.Buffers()[0], uint32(o.count)*sectorSize, sectorSize) {
+			o.seeExtent(w, uint64(e.Length), e.State)
+		}
 	}
-	w.complete(o, errno, d.Info().Err, p.dead.Load())
+	p.complete(o, errno, d)
 	return true
+}
+
+// complete records the end of an operation, and what was wrong then.
+func (p *clientProcess) complete(o *op, errno syscall.Errno, d *rnbd.Disk) {
+	o.why = d.Info().Err
+	select {
+	case <-p.rc.Session().NoPath():
+		o.why = errors.Join(o.why, rtrs.ErrNoPath)
+	default:
+	}
+	p.w.complete(o, errno, p.dead.Load())
+}
+
+// seeExtent takes what is said about the next so many bytes.
+func (o *op) seeExtent(w *world, n uint64, s block.State) {
+	const unwritten = block.Hole | block.Zero
+	if n == 0 || n%sectorSize != 0 || s != 0 && s != unwritten {
+		w.wrong("%v: %d bytes are %v", o, n, s)
+	}
+	for range n / sectorSize {
+		o.seen = append(o.seen, uint64(s^unwritten))
+	}
 }
 
 // see takes what a read has read.

@@ -120,7 +120,7 @@ func (h *handle) kill() {
 func (h *handle) Geometry() block.Geometry {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return block.Geometry{Size: h.size, PreferredBlock: 4096, CanFlush: true, CanFUA: true, CanTrim: true, CanWriteZeroes: true}
+	return block.Geometry{Size: h.size, PreferredBlock: 4096, CanFlush: true, CanFUA: true, CanStatus: true}
 }
 
 func (h *handle) Identity() block.Identity {
@@ -192,7 +192,7 @@ func (q *queue) apply(op block.Op, buf []byte, off, n int64, fl block.Flags) sys
 		return syscall.EIO
 	}
 	errno := syscall.Errno(0)
-	if op != block.OpRead && q.failing > 0 {
+	if (op == block.OpWrite || op == block.OpFlush) && q.failing > 0 {
 		q.failing--
 		errno = syscall.EIO
 	}
@@ -204,8 +204,21 @@ func (q *queue) apply(op block.Op, buf []byte, off, n int64, fl block.Flags) sys
 	switch op {
 	case block.OpRead:
 		for i := range count {
-			fill(buf[i*sectorSize:][:sectorSize], first+i, q.disk.sectors[first+i].now())
+			b, v := buf[i*sectorSize:][:sectorSize], q.disk.sectors[first+i].now()
+			if clear(b); v != 0 {
+				fill(b, first+i, v)
+			}
 		}
+	case block.OpStatus:
+		var all []block.Extent
+		for i := range int(n) / sectorSize {
+			e := block.Extent{Length: sectorSize}
+			if q.disk.sectors[first+i].now() == 0 {
+				e.State = block.Hole | block.Zero
+			}
+			all = append(all, e)
+		}
+		block.PutExtents(buf, all)
 	case block.OpFlush:
 		if errno != 0 {
 			q.fault, q.damaged = "a flush has failed", true

@@ -2,7 +2,7 @@
 // several paths, in one process and in time that passes when nobody has anything to do
 // (testing/synctest). A number, the seed, draws everything: how many clients, paths and
 // connections there are, what the clients ask for and when, how long each message and each
-// I/O takes, and what goes wrong. A run of a minute takes some 5 ms.
+// I/O takes, and what goes wrong. A run of a minute takes some 6 ms.
 //
 // What runs is the product: rnbd, rtrs, verbs, rdmap, ddp, mpa, and nbd in front of a third
 // of the clients. Below it are an in-memory network (verbstest) whose links are cut, swallow
@@ -12,20 +12,23 @@
 // are killed, isolated until another takes their place, and lose and get paths; storage is
 // slow, fails, writes short, and is opened again under its users; disks are detached in use.
 // An NBD client hangs up with requests under way, and another takes its place beside a third.
-// Meanwhile the server's administrator fences clients, and makes the disk longer.
+// In a third of the runs I/O fails when there has been no path for a while. Meanwhile the
+// server's administrator fences clients, and makes the disk longer.
 //
 // The disk knows what it has executed, and when. After each run:
 //
 //   - A write was executed at most once, or, if it was the only writer's and the server has
 //     forgotten the session in between, again in its place; by the time that it was
-//     acknowledged; and never after it was answered.
+//     acknowledged; and never after it was answered, unless it failed because there was no path:
+//     then not after a later write to the same sector was acknowledged.
 //   - Nor after the client's next process, or, where one may write, another client had the
 //     disk for writing.
 //   - Nor, if the NBD client was gone that had sent it, after anything was acknowledged that
-//     another asked for since.
+//     another asked for since; where I/O fails without a path, a write to the same sector.
 //   - Nor after the client was fenced, until it has attached the disk anew.
 //   - The disk never shrinks for who has it attached, nor from one attachment to the next.
-//   - A read has returned what each sector had at some time of the read.
+//   - A read has returned what each sector had at some time of the read, and a block status
+//     whether anything had been written there.
 //   - What a power cut took was not written with FUA, and no flush has vouched for it,
 //     before or after.
 //   - What failed has a cause, everything ends, and the disk can be read at the end.
@@ -35,7 +38,7 @@
 // All random numbers are of the seed, each link and each purpose with its own sequence,
 // time is the bubble's, and the tests run on one processor: the runs of a seed have the same
 // events at the same times (25 of 25 seeds; with two processors 2 of 25, because it is
-// chance then which of two goroutines goes first that can run at the same moment). Another
-// machine, another version of Go, the race detector, or a change of the product make it
-// another run.
+// chance then which of two goroutines goes first that can run at the same moment; and half
+// of the seeds where other programs take the processor away). Another machine, another version
+// of Go, the race detector, or a change of the product make it another run.
 package simulation

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/integration/history/register"
 	"github.com/ironwarp/ironwarp/rnbd"
+	"github.com/ironwarp/ironwarp/rtrs"
 )
 
 // op is one operation of a client.
@@ -27,8 +29,8 @@ type op struct {
 	call, ret int64 // ret is 0 while nobody knows what became of it
 	unknown   bool  // its process was killed
 	errno     syscall.Errno
-	why       error    // what was wrong with the disk then
-	seen      []uint64 // by a read, of each sector
+	why       error    // what was wrong with the disk then, or with the session
+	seen      []uint64 // by a read, of each sector; by a status 0 for a hole
 }
 
 func (o *op) String() string {
@@ -41,6 +43,8 @@ func (o *op) String() string {
 		}
 	case block.OpFlush:
 		what = "flush"
+	case block.OpStatus:
+		what = strings.Replace(what, "read", "status", 1)
 	}
 	return fmt.Sprintf("%s by %s (#%d to #%d)", what, o.by.client.name, o.call, o.ret)
 }
@@ -61,9 +65,9 @@ func (w *world) invoke(o *op) {
 }
 
 // complete records the end of an operation, of which nobody heard if its process is dead.
-func (w *world) complete(o *op, errno syscall.Errno, why error, dead bool) {
+func (w *world) complete(o *op, errno syscall.Errno, dead bool) {
 	w.mu.Lock()
-	o.ret, o.errno, o.why, o.unknown = w.now(), errno, why, dead
+	o.ret, o.errno, o.unknown = w.now(), errno, dead
 	w.mu.Unlock()
 	w.happens("%v ends: %v, dead %v, seen %v", o, errno, dead, o.seen)
 }
@@ -81,7 +85,7 @@ func (w *world) judge() {
 		switch o.kind {
 		case block.OpWrite:
 			w.judgeWrite(o)
-		case block.OpRead:
+		case block.OpRead, block.OpStatus:
 			if o.succeeded() {
 				w.judgeRead(o)
 			}
@@ -113,13 +117,17 @@ func (w *world) judgeWrite(o *op) {
 			if k > 0 && !w.plan.shared && w.overtaken(o, i, at[k-1], t) {
 				w.wrong("%v: sector %d was written again after a later write was acknowledged (%v)", o, i, at)
 			}
-			if !o.unknown && t > o.ret {
+			switch next := w.later(o, i, t); {
+			case o.unknown || t < o.ret:
+			case !o.gaveUp():
 				w.wrong("%v: sector %d was written after it was answered (%v)", o, i, at)
+			case next != nil:
+				w.wrong("%v: sector %d was written (%v) after it had failed without a path, and %v was acknowledged", o, i, at, next)
 			}
 			if f := w.fencedFrom(o, t); f != nil {
 				w.wrong("%v: sector %d was written (%v) after %s had been fenced (#%d)", o, i, at, o.by.client.name, f.answer)
 			}
-			if s := w.heir(o, t); s != nil {
+			if s := w.heir(o, i, t); s != nil {
 				w.wrong("%v: sector %d was written (%v) after its NBD client was gone (#%d), and another's %v was acknowledged", o, i, at, o.via.end, s)
 			}
 			if s := w.successor(o, t); s != nil {
@@ -127,6 +135,21 @@ func (w *world) judgeWrite(o *op) {
 			}
 		}
 	}
+}
+
+// gaveUp reports whether an operation has failed because there was no path.
+func (o *op) gaveUp() bool { return o.errno != 0 && errors.Is(o.why, rtrs.ErrNoPath) }
+
+// later returns a write of a sector that the same process asked for when another had ended,
+// and that was acknowledged before the other was executed.
+func (w *world) later(o *op, sector int, executed int64) *op {
+	i := slices.IndexFunc(w.ops, func(next *op) bool {
+		return next.kind == block.OpWrite && next.by.process == o.by.process && next.covers(sector) && next.call > o.ret && next.succeeded() && next.ret < executed
+	})
+	if i < 0 {
+		return nil
+	}
+	return w.ops[i]
 }
 
 // fencedFrom returns a fence that was answered before a write was executed, of the right by
@@ -209,6 +232,10 @@ func (w *world) successor(o *op, executed int64) *attachment {
 
 // judgeRead checks that each sector had what was read at some time of the read.
 func (w *world) judgeRead(o *op) {
+	if len(o.seen) != o.count {
+		w.wrong("%v tells of %d sectors", o, len(o.seen))
+		return
+	}
 	for k, v := range o.seen {
 		cs := w.disk.sectors[o.first+k].changes
 		ok := false
@@ -217,7 +244,11 @@ func (w *world) judgeRead(o *op) {
 			if i+1 < len(cs) {
 				until = cs[i+1].at
 			}
-			ok = ok || c.value == v && c.at < o.ret && until >= o.call
+			is := c.value == v
+			if o.kind == block.OpStatus {
+				is = (c.value == 0) == (v == 0)
+			}
+			ok = ok || is && c.at < o.ret && until >= o.call
 		}
 		if !ok {
 			w.wrong("%v: sector %d did not have %d then", o, o.first+k, v)
@@ -258,6 +289,8 @@ func (w *world) excused(o *op) bool {
 		return slices.ContainsFunc(w.disk.sectors[0].changes, func(c change) bool { return c.cut && c.at < o.ret })
 	case errors.Is(o.why, rnbd.ErrClosed):
 		return true // it was detached
+	case o.gaveUp():
+		return w.plan.noPath.Fail
 	case errors.Is(o.why, rnbd.ErrDamaged):
 		return w.disk.damaged
 	case errors.Is(o.why, rnbd.ErrPlaceTaken):

@@ -23,7 +23,7 @@ const (
 	nbdFUA        = 1
 )
 
-var nbdTypes = map[block.Op]uint16{block.OpRead: 0, block.OpWrite: 1, block.OpFlush: 3}
+var nbdTypes = map[block.Op]uint16{block.OpRead: 0, block.OpWrite: 1, block.OpFlush: 3, block.OpStatus: 7}
 
 // program is a client of a process' NBD server, with one connection.
 type program struct {
@@ -33,7 +33,7 @@ type program struct {
 	left   atomic.Int64
 	last   time.Duration // it lives on with that under way
 	polite bool          // it disconnects in NBD's words then
-	over   chan struct{} // closed when it has ended
+	over   chan struct{} // closed when it ends
 	once   sync.Once
 
 	mu      sync.Mutex // guards the fields below it
@@ -121,6 +121,7 @@ func (p *clientProcess) program(nc net.Conn, a *attachment, d *rnbd.Disk, rnd *r
 // kill ends the program, and closes its connection with what is under way.
 func (g *program) kill() {
 	g.once.Do(func() {
+		close(g.over)
 		if g.polite {
 			_ = g.Send(0, nbdDisconnect, 0, 0, 0, nil)
 		}
@@ -130,7 +131,6 @@ func (g *program) kill() {
 		g.end = w.now()
 		w.mu.Unlock()
 		w.happens("%s: NBD client %p ends", g.p.c.name, g)
-		close(g.over)
 	})
 }
 
@@ -185,6 +185,9 @@ func (g *program) requestLocked(cookie uint64) *request {
 // do implements user.
 func (g *program) do(o *op) bool {
 	w := g.p.w
+	if o.kind == block.OpStatus && !g.Extended { // then base:allocation is selected
+		o.kind = block.OpRead
+	}
 	o.via = g
 	w.invoke(o)
 	var payload []byte
@@ -214,25 +217,35 @@ func (g *program) do(o *op) bool {
 		time.AfterFunc(g.last, g.kill)
 	}
 	r, heard := <-q.done
-	why := g.disk.Info().Err
 	if !heard {
-		w.complete(o, 0, why, true)
+		w.complete(o, 0, true)
 		return false
 	}
-	if o.kind == block.OpRead && r.Error == 0 {
+	switch {
+	case r.Error != 0:
+	case o.kind == block.OpRead:
 		o.see(w, r.Data)
+	case o.kind == block.OpStatus:
+		for _, e := range r.Extents {
+			o.seeExtent(w, e.Length, block.State(e.State))
+		}
 	}
-	w.complete(o, syscall.Errno(r.Error), why, g.p.dead.Load())
+	g.p.complete(o, syscall.Errno(r.Error), g.disk)
 	return true
 }
 
 // heir returns an operation that another NBD client of the same server asked for when the
-// one of a write was gone, and that was acknowledged before the write was executed.
-func (w *world) heir(o *op, executed int64) *op {
+// one of a write was gone, and that was acknowledged before the write was executed. Where
+// I/O fails without a path, and is over then for its client, that matters for the bytes of
+// later writes alone.
+func (w *world) heir(o *op, sector int, executed int64) *op {
 	if o.via == nil || o.via.end == 0 {
 		return nil
 	}
 	for _, s := range w.ops {
+		if w.plan.noPath.Fail && !(s.kind == block.OpWrite && s.covers(sector)) {
+			continue
+		}
 		if s.via != nil && s.via != o.via && s.by == o.by && s.call > o.via.end && s.succeeded() && s.ret < executed {
 			return s
 		}

@@ -22,6 +22,7 @@ type plan struct {
 	linger    time.Duration
 	grace     time.Duration
 	patience  time.Duration // of who attaches the disk
+	noPath    rtrs.NoPath
 	actions   []action
 	orders    []action // of the server's administrator
 }
@@ -77,8 +78,8 @@ var kindNames = [...]string{"path cut", "path swallows", "SA away", "path refuse
 	"storage slow", "storage fails", "path disconnected", "path removed", "policy", "export replaced", "disk detached",
 	"peer fenced", "disk grows"}
 
-// draw draws a plan; orders, and who speaks NBD, have sequences of their own.
-func draw(rnd, orders, nbd *rand.Rand) plan {
+// draw draws a plan; orders, who speaks NBD, and noPath have sequences of their own.
+func draw(rnd, orders, nbd, noPath *rand.Rand) plan {
 	p := plan{shared: rnd.IntN(3) == 0, workers: 1 + rnd.IntN(4), sectors: 1 + rnd.IntN(sectors), ops: 10 + rnd.IntN(20), think: logTime(rnd, time.Millisecond, 2*time.Second),
 		conns: 1 + rnd.IntN(2), depth: 2 + rnd.IntN(6), policy: rtrs.Policy(rnd.IntN(4)), heartbeat: rtrs.HeartbeatConfig{Interval: time.Second, Missed: 1 + rnd.IntN(3)},
 		linger: logTime(rnd, time.Second, 15*time.Second), grace: logTime(rnd, 5*time.Second, 30*time.Second),
@@ -100,11 +101,23 @@ func draw(rnd, orders, nbd *rand.Rand) plan {
 			p.clients[i].reader = false
 		}
 	}
+	p.noPath = rtrs.NoPath{Fail: noPath.IntN(3) == 0, After: logTime(noPath, 10*time.Millisecond, 10*time.Second)}
+	slow := false
+	if p.noPath.Fail && noPath.IntN(2) == 0 {
+		// What has failed without a path is still with slow storage.
+		p.noPath.After, kinds, slow = p.noPath.After/10, []int{int(refusePath), int(holdPath)}, true
+		for i := range p.clients {
+			p.clients[i].delays = p.clients[i].delays[:1]
+		}
+	}
 	for range 2 + rnd.IntN(6) {
 		a := action{after: logTime(rnd, time.Millisecond, 3*time.Second), last: logTime(rnd, time.Millisecond, 10*time.Second), kind: kind(kinds[rnd.IntN(len(kinds))]), draw: rnd.Uint64()}
 		a.client = rnd.IntN(len(p.clients))
 		a.path = rnd.IntN(len(p.clients[a.client].delays))
 		p.actions = append(p.actions, a)
+	}
+	if slow {
+		p.actions[0].after, p.actions[0].kind, p.actions[0].last = time.Millisecond, slowDisk, 10*time.Second
 	}
 	for range orders.IntN(4) {
 		p.orders = append(p.orders, action{after: logTime(orders, time.Millisecond, 5*time.Second), kind: fencePeer + kind(orders.IntN(numOrders)), client: orders.IntN(len(p.clients))})

@@ -107,7 +107,7 @@ var kept = []uint64{
 }
 
 // fewSeeds and fewest are how many runs there are unless somebody asks for more, and with
-// -short. Each costs some 5 ms of processor time.
+// -short. Each costs 5 to 7 ms of processor time.
 const (
 	fewSeeds = 10000
 	fewest   = 1000

@@ -75,7 +75,7 @@ type growth struct {
 
 func newWorld(seed uint64, verbose bool) *world {
 	w := &world{seed: seed, verbose: verbose, begin: time.Now(), fabric: verbstest.New(), end: make(chan struct{}), leave: make(chan struct{})}
-	w.plan = draw(w.rand("plan"), w.rand("orders"), w.rand("nbd"))
+	w.plan = draw(w.rand("plan"), w.rand("orders"), w.rand("nbd"), w.rand("no path"))
 	w.host = w.fabric.Host("server")
 	w.disk = newDisk(w)
 	for i, c := range w.plan.clients {
