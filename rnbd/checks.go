@@ -6,6 +6,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"syscall"
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/rtrs"
@@ -47,6 +48,10 @@ func (w *overlaps) begin(io *diskIO) bool {
 	defer w.mu.Unlock()
 	return w.admitLocked(io)
 }
+
+// Settled: a write is not sent while an earlier one to its bytes that failed without an answer
+// may still be executed.
+func mustSettle(errno syscall.Errno) bool { return errno != 0 }
 
 // DiskIdentity: an attached disk does not continue as another one.
 func (c *Claim) isOfAnother(i *block.Identity) bool { return !c.Disk.IsZero() && c.Disk != i.Disk }

@@ -300,7 +300,7 @@ func (io *diskIO) finish(errno syscall.Errno) {
 // cannot be executed any more. It returns what may be sent.
 func (io *diskIO) leave(errno syscall.Errno) (ready *diskIO) {
 	d := io.d
-	if errno != 0 {
+	if mustSettle(errno) {
 		late := &diskIO{d: d, op: io.op, off: io.off, n: io.n}
 		for _, p := range io.permits {
 			if p.OnSettled(late.settled) {

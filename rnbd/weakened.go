@@ -6,6 +6,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"syscall"
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
@@ -43,6 +44,8 @@ func (w *overlaps) begin(io *diskIO) bool {
 	defer w.mu.Unlock()
 	return w.admitLocked(io)
 }
+
+func mustSettle(errno syscall.Errno) bool { return errno != 0 && checks.On(checks.Settled) }
 
 func (c *Claim) isOfAnother(i *block.Identity) bool {
 	return !c.Disk.IsZero() && c.Disk != i.Disk && checks.On(checks.DiskIdentity)

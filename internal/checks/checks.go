@@ -80,4 +80,5 @@ const (
 	WritersPlace // a writer whose place another has had since does not go on
 	Fence        // a writer that was fenced writes no more in the session that it has
 	ReadyFirst   // I/O of a disk whose export is not open yet waits for it
+	Settled      // a write waits for the end of one that has failed without a path
 )
