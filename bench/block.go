@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -116,10 +117,20 @@ type blockServer struct {
 var blockServers = map[string]startServer{
 	"ironwarp":               pair{}.start,
 	"ironwarp over sctp-udp": pair{transport: "sctp-udp"}.start,
+	"ironwarp, open chunks":  pair{open: true}.start,
 	"vhost-user":             pair{way: []string{"--vhost-user"}}.start,
 	"qemu-nbd":               startQemuNBD,
 	"nbdkit":                 startNBDKit,
 	"two nbdkits":            startTwoNBDKits,
+}
+
+// blockServersAnd are blockServers and, unless old is "", that program's daemons.
+func blockServersAnd(old string) map[string]startServer {
+	all := maps.Clone(blockServers)
+	if old != "" {
+		all["one path, "+old] = pair{binary: old}.start
+	}
+	return all
 }
 
 func startQemuNBD(ctx context.Context, _ *bench, _, image string) (*blockServer, error) {

@@ -10,11 +10,12 @@ func TestBlockRowsNameServersAndJobsThatThereAre(t *testing.T) {
 		rows    []row
 		servers map[string]startServer
 	}{
-		"fio":               {append(fioRows(), vhostRows()...), blockServers},
-		"fio over sctp-udp": {fioSCTPRows(), blockServers},
-		"disk through ESP":  {espDiskRows(), (*diskHosts)(nil).espDisks()},
-		"shaped paths":      {shapedRows(), (*diskHosts)(nil).shapedDisks()},
-		"lost path":         {lostPathRows(), (*diskHosts)(nil).losingDisks()},
+		"fio":                {slices.Concat(fioRows(), vhostRows(), versionRows("")), blockServers},
+		"fio and an old one": {versionRows("old/ironwarp"), blockServersAnd("old/ironwarp")},
+		"fio over sctp-udp":  {fioSCTPRows(), blockServers},
+		"disk through ESP":   {espDiskRows(), (*diskHosts)(nil).espDisks()},
+		"shaped paths":       {shapedRows(), (*diskHosts)(nil).shapedDisks()},
+		"lost path":          {lostPathRows(), (*diskHosts)(nil).losingDisks()},
 	} {
 		if len(group.rows) == 0 {
 			t.Errorf("%s has no rows", name)

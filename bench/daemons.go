@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,9 @@ import (
 type pair struct {
 	transport string   // of the streams, as the configuration names it; "": the default, TCP
 	way       []string // options of attach; none: it serves an NBD socket
+	// open leaves the memory of requests open to the client (always_invalidate: false).
+	open   bool
+	binary string // "": this version's
 }
 
 // start starts both with a copy of image, which a daemon locks.
@@ -35,17 +39,21 @@ func (p pair) start(ctx context.Context, b *bench, dir, image string) (*blockSer
 	if err := makeImage(disk); err != nil {
 		return nil, err
 	}
-	carrier := ""
+	settings, trust := "", ""
 	if p.transport != "" {
-		carrier = fmt.Sprintf(", transport: %s, udp_port: %d", p.transport, udp.Port())
+		settings = fmt.Sprintf(", transport: %s, udp_port: %d", p.transport, udp.Port())
+	}
+	if p.open {
+		settings, trust = settings+", always_invalidate: false", "trust: NS-RT\n"
 	}
 	config := func(local, remote, name string) string {
 		return fmt.Sprintf("listen: {port: %d, udp_port: %d, addresses: [%s]}\npeers:\n  - {name: %s, address: %s, local_address: %s, port: %d, protection: loopback%s}\n",
-			port, udp.Port(), local, name, remote, local, port, carrier)
+			port, udp.Port(), local, name, remote, local, port, settings) + trust
 	}
+	binary := cmp.Or(p.binary, b.ironwarp)
 	const here, there = "127.0.0.1", "127.0.0.2"
-	return attach(ctx, &daemon{name: "server", binary: b.ironwarp, dir: filepath.Join(dir, "server")}, config(here, there, "client")+exportOf(disk),
-		&daemon{name: "client", binary: b.ironwarp, dir: filepath.Join(dir, "client")}, config(there, here, "server"), p.way...)
+	return attach(ctx, &daemon{name: "server", binary: binary, dir: filepath.Join(dir, "server")}, config(here, there, "client")+exportOf(disk),
+		&daemon{name: "client", binary: binary, dir: filepath.Join(dir, "client")}, config(there, here, "server"), p.way...)
 }
 
 // exportOf declares an export disk of a file to the peer client.

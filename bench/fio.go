@@ -152,6 +152,29 @@ func fioRows() []row {
 	return rows
 }
 
+// versionRows are those that say what this version costs: what a request's revocation does
+// and, unless old is "", what has changed since the version of that program.
+func versionRows(old string) (rows []row) {
+	for _, r := range fioRows() {
+		job, ok := strings.CutSuffix(r.name, " / nbdkit")
+		if !ok {
+			continue
+		}
+		rival := func(name, contender string, aim float64) {
+			r.name, r.aim = job+name, aim
+			r.rival = []ref{{contender + strings.TrimPrefix(r.ours.contender, "ironwarp"), r.ours.metric}}
+			rows = append(rows, r)
+		}
+		if strings.HasSuffix(job, "4 KiB random read, depth 32") {
+			rival(", always_invalidate true / false", "ironwarp, open chunks", 0.97)
+		}
+		if old != "" {
+			rival(" / one path, "+old, "one path, "+old, 0.99)
+		}
+	}
+	return rows
+}
+
 // fioSCTPRows are those of the daemons with their streams over SCTP in UDP.
 func fioSCTPRows() (rows []row) {
 	for _, r := range fioRows() {

@@ -21,6 +21,7 @@ func main() {
 	cache := flag.String("cache", ".cache/vm", "`directory` of built virtual machines, for the rows beside siw")
 	pion := flag.String("pion", ".cache/pion", "the `program` that plays pion's part, for the rows beside it")
 	only := flag.String("only", "", "of the chosen rows run only contenders that match this `regexp`, for profiles: there are no ratios")
+	old := flag.String("old", "", "the `ironwarp` of another version, beside which the fio rows are measured as well")
 	rounds := flag.Int("rounds", 0, "rounds per row instead of each row's own `number`")
 	list := flag.Bool("list", false, "list the rows and exit")
 	role := flag.String("role", "", "serve as the other end of a row (used by this program itself)")
@@ -31,7 +32,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if *list {
-		for _, g := range groups() {
+		for _, g := range groups(*old) {
 			for _, r := range g.rows {
 				fmt.Println(r.name)
 			}
@@ -62,7 +63,7 @@ func main() {
 	if st, err := os.Stderr.Stat(); err == nil {
 		b.terminal = st.Mode()&os.ModeCharDevice != 0
 	}
-	results, err := b.run(ctx, groups(), pattern)
+	results, err := b.run(ctx, groups(*old), pattern)
 	stopProfile()
 	for _, why := range b.leftOut {
 		fmt.Fprintln(os.Stderr, "bench: "+why)

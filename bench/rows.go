@@ -2,18 +2,21 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 )
 
-func groups() []group {
+// groups are all rows; old is another version of the program beside which this one is
+// measured, if it is not "".
+func groups(old string) []group {
 	gs := []group{
 		{name: "streams", rounds: 5, open: openStreams(700*time.Millisecond, streamContenders), rows: streamRows()},
 		{name: "framing", rounds: 4, open: openStreams(350*time.Millisecond, streamContenders), rows: framingRows()},
 		{name: "many streams", rounds: 5, open: openStreams(450*time.Millisecond, streamContenders), rows: manyRows()},
 		{name: "memory and allocations", rounds: 1, open: openOwn, rows: ownRows()},
-		{name: "fio", rounds: 3, open: openBlock(blockServers), rows: append(fioRows(), vhostRows()...)},
+		{name: "fio", rounds: 3, open: openBlock(blockServersAnd(old)), rows: slices.Concat(fioRows(), versionRows(old), vhostRows())},
 		{name: "ESP", rounds: 4, open: openESP, rows: espRows()},
 		{name: "disk through ESP", rounds: 3, open: openDiskHosts(lab.Config{}, (*diskHosts).espDisks), rows: espDiskRows()},
 		{name: "shaped paths", rounds: 3, open: openDiskHosts(lab.Config{NoCharon: true}, (*diskHosts).shapedDisks), rows: shapedRows()},
