@@ -103,6 +103,7 @@ func makeImage(path string) error {
 type blockServer struct {
 	uri     string
 	vhost   string // a vhost-user socket in its place
+	device  string // or a block device
 	pids    []int
 	prefix  []string // words before fio's command line, if any
 	client  *daemon  // that has the disk attached, between hosts

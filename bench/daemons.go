@@ -77,8 +77,9 @@ func attach(ctx context.Context, server *daemon, exporting string, client *daemo
 		open = append(open, p)
 	}
 	var at struct {
-		URI   string `json:"nbd_uri"`
-		Vhost string `json:"vhost_user_socket"`
+		URI    string `json:"nbd_uri"`
+		Vhost  string `json:"vhost_user_socket"`
+		Device string `json:"device"`
 	}
 	out, err := client.cli(ctx, append([]string{"--json", "attach", "server/disk"}, way...)...)
 	if err == nil {
@@ -87,7 +88,7 @@ func attach(ctx context.Context, server *daemon, exporting string, client *daemo
 	if err != nil {
 		return fail(fmt.Errorf("attach server/disk: %w\n%s%s", err, server.process.out.String(), client.process.out.String()))
 	}
-	return &blockServer{uri: at.URI, vhost: at.Vhost, pids: []int{server.process.pid(), client.process.pid()}, closer: open}, nil
+	return &blockServer{uri: at.URI, vhost: at.Vhost, device: at.Device, pids: []int{server.process.pid(), client.process.pid()}, closer: open}, nil
 }
 
 // daemon is one `ironwarp daemon` with all its files in a directory.

@@ -42,7 +42,7 @@ func (j fioJob) run(ctx context.Context, s *blockServer) (metrics, error) {
 		return j.runVhost(ctx, s.vhost, s.pids)
 	}
 	if s.lose == nil {
-		return j.runNBD(ctx, s)
+		return j.runFio(ctx, s)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -53,7 +53,7 @@ func (j fioJob) run(ctx context.Context, s *blockServer) (metrics, error) {
 		known, err = s.lose(ctx)
 		lost <- err
 	}()
-	m, err := j.runNBD(ctx, s)
+	m, err := j.runFio(ctx, s)
 	if err != nil {
 		cancel()
 	}
@@ -64,13 +64,17 @@ func (j fioJob) run(ctx context.Context, s *blockServer) (metrics, error) {
 	return m, nil
 }
 
-// runNBD lets fio's nbd engine do it on an NBD server, and reports what run does.
-func (j fioJob) runNBD(ctx context.Context, s *blockServer) (metrics, error) {
+// runFio lets fio do it on an NBD server or a block device, and reports what run does.
+func (j fioJob) runFio(ctx context.Context, s *blockServer) (metrics, error) {
 	cpu0, err := processCPU(s.pids)
 	if err != nil {
 		return nil, err
 	}
-	command := append(slices.Clone(s.prefix), "fio", "--name=bench", "--ioengine=nbd", "--uri="+s.uri,
+	on := []string{"--ioengine=nbd", "--uri=" + s.uri}
+	if s.device != "" {
+		on = []string{"--ioengine=libaio", "--direct=1", "--filename=" + s.device}
+	}
+	command := append(slices.Concat(s.prefix, []string{"fio", "--name=bench"}, on),
 		"--rw="+j.rw, "--bs="+j.block, "--iodepth="+strconv.Itoa(j.depth),
 		"--size="+strconv.Itoa(imageSize), "--norandommap", "--time_based", "--runtime="+strconv.Itoa(cmp.Or(s.seconds, fioSeconds)),
 		"--output-format=json")
@@ -78,7 +82,7 @@ func (j fioJob) runNBD(ctx context.Context, s *blockServer) (metrics, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("fio on %s: %w: %s%s", s.uri, err, stderr.Bytes(), lastLine(stdout.Bytes()))
+		return nil, fmt.Errorf("fio on %s: %w: %s%s", s.uri+s.device, err, stderr.Bytes(), lastLine(stdout.Bytes()))
 	}
 	cpu1, err := processCPU(s.pids)
 	if err != nil {
@@ -106,7 +110,7 @@ func (j fioJob) runNBD(ctx context.Context, s *blockServer) (metrics, error) {
 		text = text[i:]
 	}
 	if err := json.Unmarshal(text, &report); err != nil || len(report.Jobs) != 1 {
-		return nil, fmt.Errorf("fio on %s: its report is not understood: %v", s.uri, err)
+		return nil, fmt.Errorf("fio on %s: its report is not understood: %v", s.uri+s.device, err)
 	}
 	job := report.Jobs[0]
 	d := job.Read
@@ -114,7 +118,7 @@ func (j fioJob) runNBD(ctx context.Context, s *blockServer) (metrics, error) {
 		d = job.Write
 	}
 	if job.Error != 0 || d.Total == 0 {
-		return nil, fmt.Errorf("fio on %s: error %d after %.0f operations", s.uri, job.Error, d.Total)
+		return nil, fmt.Errorf("fio on %s: error %d after %.0f operations", s.uri+s.device, job.Error, d.Total)
 	}
 	return metrics{"ops": d.IOPS, "rate": d.BW, "cpu": (cpu1 - cpu0).Seconds() / d.Total,
 		"longest": d.Whole.Max * 1e-9, "median": d.Completion.Percentile["50.000000"] * 1e-9}, nil

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -31,8 +32,12 @@ type guest struct {
 	modules  string
 	script   string   // further lines, run as root in the machine
 	programs []string // of this machine that run in it
+	memory   int      // of the machine in MiB, 0 for what it mostly has
 	// contenders are those that it can measure and their servers.
 	contenders func() ([]*peer, map[string]func(context.Context) (metrics, error))
+	// open, if not nil, starts what the contenders need in place of contenders, and returns
+	// those of names.
+	open func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error)
 }
 
 var siwGuest = guest{
@@ -44,29 +49,21 @@ ip netns exec B rdma link add siwb type siw netdev vb || fail "there is no siw"
 
 // guests are all of them, by their roles.
 func guests() map[string]guest {
-	return map[string]guest{siwGuest.role: siwGuest, sctpGuest.role: sctpGuest}
+	return map[string]guest{siwGuest.role: siwGuest, sctpGuest.role: sctpGuest, diskGuest.role: diskGuest}
 }
 
 // measure runs the rounds of the named contenders and writes them to path.
-func (g guest) measure(ctx context.Context, names []string, rounds int, path string) error {
-	b := &bench{}
-	servers, all := g.contenders()
-	for _, p := range servers {
-		if err := p.start(ctx, b); err != nil {
-			return err
-		}
-		defer p.Close()
+func (g guest) measure(ctx context.Context, b *bench, names []string, rounds int, path string) error {
+	open := g.open
+	if open == nil {
+		open = g.serve
 	}
-	var cs []contender
-	for _, n := range names {
-		run, ok := all[n]
-		if !ok {
-			return fmt.Errorf("no contender %q", n)
-		}
-		cs = append(cs, contender{n, run})
+	cs, closer, err := open(ctx, b, names)
+	if err != nil {
+		return err
 	}
 	measured, err := turns(ctx, cs, 1, rounds, func(int) {})
-	if err != nil {
+	if err := errors.Join(err, closer.Close()); err != nil {
 		return err
 	}
 	j, err := json.Marshal(measured)
@@ -74,6 +71,27 @@ func (g guest) measure(ctx context.Context, names []string, rounds int, path str
 		return err
 	}
 	return os.WriteFile(path, j, 0o644)
+}
+
+// serve starts the servers of contenders.
+func (g guest) serve(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
+	var open closers
+	servers, all := g.contenders()
+	for _, p := range servers {
+		if err := p.start(ctx, b); err != nil {
+			return nil, nil, errors.Join(err, open.Close())
+		}
+		open = append(open, p)
+	}
+	var cs []contender
+	for _, n := range names {
+		run, ok := all[n]
+		if !ok {
+			return nil, nil, errors.Join(fmt.Errorf("no contender %q", n), open.Close())
+		}
+		cs = append(cs, contender{n, run})
+	}
+	return cs, open, nil
 }
 
 // guestPeer is a server in namespace A.

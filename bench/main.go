@@ -44,7 +44,7 @@ func main() {
 	stopProfile, err := startProfile(*profile)
 	exitOn(err)
 	if g, ok := guests()[*role]; ok {
-		err := g.measure(ctx, flag.Args(), *rounds, *out)
+		err := g.measure(ctx, &bench{ironwarp: *binary}, flag.Args(), *rounds, *out)
 		stopProfile()
 		exitOn(err)
 		return

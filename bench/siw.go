@@ -58,6 +58,10 @@ func (g guest) run(ctx context.Context, b *bench, names []string, rounds int) ([
 	if err != nil {
 		return nil, err
 	}
+	ironwarp, err := filepath.Abs(b.ironwarp)
+	if err != nil {
+		return nil, err
+	}
 	b.say("%s: the virtual machine", g.name)
 	im, err := vm.Build(ctx, b.cache, os.Stderr)
 	if err != nil {
@@ -69,7 +73,7 @@ func (g guest) run(ctx context.Context, b *bench, names []string, rounds int) ([
 	}
 	defer os.RemoveAll(out)
 	b.say("%s: %d rounds in a virtual machine with Linux %s", g.name, rounds, im.Kernel)
-	res, err := im.Run(ctx, out, g.command(self, names, rounds), vm.Options{Timeout: time.Duration(rounds+2) * guestTime})
+	res, err := im.Run(ctx, out, g.command(self, ironwarp, names, rounds), vm.Options{Timeout: time.Duration(rounds+2) * guestTime, Memory: g.memory})
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +89,8 @@ func (g guest) run(ctx context.Context, b *bench, names []string, rounds int) ([
 }
 
 // command is the script for the virtual machine.
-func (g guest) command(self string, names []string, rounds int) string {
-	words := []string{self, "-role", g.role, "-rounds", fmt.Sprint(rounds), "-out", vm.OutDir + "/" + guestRounds}
+func (g guest) command(self, ironwarp string, names []string, rounds int) string {
+	words := []string{self, "-ironwarp", ironwarp, "-role", g.role, "-rounds", fmt.Sprint(rounds), "-out", vm.OutDir + "/" + guestRounds}
 	for i, w := range append(words, names...) {
 		w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 		if i < len(words) {

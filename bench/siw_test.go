@@ -82,13 +82,13 @@ func wantContenders(t *testing.T, rows []row, all map[string]streamContender) {
 
 func TestGuestScriptIsShell(t *testing.T) {
 	for role, g := range guests() {
-		script := g.command("/a b/bench", []string{"it's one"}, 3)
+		script := g.command("/a b/bench", "/a b/ironwarp", []string{"it's one"}, 3)
 		cmd := exec.Command("bash", "-n")
 		cmd.Stdin = strings.NewReader(script)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
-		if want := `'/a b/bench' '-role' '` + role + `' '-rounds' '3' '-out' '/mnt/out/rounds.json' 'it'\''s one'`; !strings.Contains(script, want) {
+		if want := `'/a b/bench' '-ironwarp' '/a b/ironwarp' '-role' '` + role + `' '-rounds' '3' '-out' '/mnt/out/rounds.json' 'it'\''s one'`; !strings.Contains(script, want) {
 			t.Errorf("the script lacks %q:\n%s", want, script)
 		}
 	}
