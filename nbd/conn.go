@@ -315,7 +315,11 @@ func (c *conn) fill(n int) error {
 	}
 	c.w = copy(c.buf, c.buf[c.r:c.w])
 	for c.r = 0; c.w < n; {
-		k, err := c.nc.Read(c.buf[c.w:])
+		c.vec = append(c.vec[:0], c.buf[c.w:])
+		k, err := c.rd.ReadvOrWait(c.vec, nothing)
+		if err == sockio.ErrWouldBlock {
+			continue
+		}
 		c.w += k
 		c.fresh = true
 		if err != nil && c.w < n {
@@ -327,6 +331,8 @@ func (c *conn) fill(n int) error {
 	}
 	return nil
 }
+
+func nothing() {}
 
 // skip reads and discards n bytes.
 func (c *conn) skip(n int) error {

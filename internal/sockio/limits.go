@@ -1,6 +1,14 @@
 package sockio
 
 const (
+	// knownEvery is how many system calls there are for each one of which Go's scheduler
+	// is told.
+	knownEvery = 32
+
+	// maxBrief is the most bytes that such a call may move, one of mpa's read buffers: what
+	// takes longer than their copy, some ten microseconds, is to be known.
+	maxBrief = 256 << 10
+
 	// maxIovecs is the kernel's limit of slices per call (IOV_MAX); a call with
 	// more fails with EMSGSIZE.
 	maxIovecs = 1024

@@ -17,7 +17,9 @@ type Reader struct {
 	conn net.Conn
 	raw  syscall.RawConn // nil: no file descriptor, see WaitReadable
 
+	calls calls
 	iov   []unix.Iovec
+	room  int // bytes that they have
 	msg   unix.Msghdr
 	n     int
 	errno syscall.Errno
@@ -150,12 +152,13 @@ func (r *Reader) spinning(fd uintptr) {
 
 // prepare sets the iovecs. It returns false if bufs hold nothing.
 func (r *Reader) prepare(bufs [][]byte) bool {
-	r.iov = r.iov[:0]
+	r.iov, r.room = r.iov[:0], 0
 	for _, b := range bufs {
 		if len(b) > 0 && len(r.iov) < maxIovecs {
 			v := unix.Iovec{Base: unsafe.SliceData(b)}
 			v.SetLen(len(b))
 			r.iov = append(r.iov, v)
+			r.room += len(b)
 		}
 	}
 	return len(r.iov) > 0
@@ -182,12 +185,11 @@ func (r *Reader) receive(fd uintptr) {
 	for {
 		var n uintptr
 		if len(r.iov) == 1 {
-			n, _, r.errno = syscall.Syscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(r.iov[0].Base)), uintptr(r.iov[0].Len),
-				unix.MSG_DONTWAIT, 0, 0)
+			n, r.errno = r.calls.call(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(r.iov[0].Base)), uintptr(r.iov[0].Len), unix.MSG_DONTWAIT, r.room > maxBrief)
 		} else {
 			r.msg.Iov = &r.iov[0]
 			r.msg.SetIovlen(len(r.iov))
-			n, _, r.errno = syscall.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&r.msg)), unix.MSG_DONTWAIT)
+			n, r.errno = r.calls.call(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&r.msg)), unix.MSG_DONTWAIT, 0, r.room > maxBrief)
 			r.msg.Iov = nil
 		}
 		if r.errno != unix.EINTR {

@@ -20,6 +20,7 @@ type Writer struct {
 	pending int
 	room    int // bytes that follow the last iovec within the same allocation
 
+	calls calls
 	msg   unix.Msghdr
 	errno syscall.Errno
 	full  bool // the last send met a full socket
@@ -134,7 +135,7 @@ func (w *Writer) send(fd uintptr) {
 		w.msg.Iov = &w.iov[w.head]
 		w.msg.SetIovlen(min(len(w.iov)-w.head, maxIovecs))
 		SendBarrier()
-		n, _, errno := syscall.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&w.msg)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		n, errno := w.calls.call(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&w.msg)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, w.pending > maxBrief)
 		w.msg.Iov = nil
 		switch errno {
 		case 0:
