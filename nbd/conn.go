@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
@@ -116,9 +117,23 @@ func newConn(s *Server, nc net.Conn) *conn {
 		rd: sockio.NewReader(nc), sock: sockio.NewWriter(nc),
 		buf: make([]byte, receiveBuffer),
 	}
+	enlarge(nc)
 	c.change.L = &c.mu
 	c.writeLoop = c.write
 	return c
+}
+
+// enlarge gives a Unix socket, whose buffer does not grow by itself, sendBuffer bytes.
+func enlarge(nc net.Conn) {
+	sc, ok := nc.(syscall.Conn)
+	if a := nc.LocalAddr(); !ok || a == nil || a.Network() != "unix" {
+		return
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return // it is closed
+	}
+	raw.Control(func(fd uintptr) { sockio.SetSendBuffer(int(fd), sendBuffer) })
 }
 
 var (

@@ -62,6 +62,11 @@ const (
 	// bounds how long a sent I/O waits for others before it is released.
 	maxBatch = 512 << 10
 
+	// sendBuffer is the size in bytes of the buffer of a client's Unix socket, of which the
+	// kernel makes twice as much for its own part of it: a reply of 1 MiB goes in at once.
+	// With the kernel's 208 KiB it takes five sends, each of which waits for the client.
+	sendBuffer = 1 << 20
+
 	// maxFlushRounds is how often a goroutine that completes I/Os sends what
 	// others have completed meanwhile, before a goroutine of the connection
 	// takes over.

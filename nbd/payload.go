@@ -88,8 +88,7 @@ func (c *conn) payload(bufs [][]byte) (got int, err error) {
 		c.vec = append(c.vec, c.buf)
 		c.fresh = true
 		var n int
-		n, err = c.rd.TryReadv(c.vec)
-		if err == sockio.ErrWouldBlock {
+		if n, err = c.rd.TryReadv(c.vec); err == sockio.ErrWouldBlock {
 			if c.dirty.Load() {
 				c.flush()
 			}
@@ -97,7 +96,7 @@ func (c *conn) payload(bufs [][]byte) (got int, err error) {
 				waiting = true
 				c.readBy(clientDeadline())
 			}
-			if n, err = c.nc.Read(bufs[i][off:]); n > 0 {
+			if n, err = c.rd.ReadvOrWait(c.vec, nothing); err == sockio.ErrWouldBlock {
 				err = nil
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
 // Config is a device's.
@@ -148,12 +149,7 @@ func socketPair() (ours *connection, kernels int, err error) {
 	if err != nil {
 		return nil, -1, fmt.Errorf("make a socket pair: %w", err)
 	}
-	for _, fd := range fds {
-		// More than the limit takes CAP_NET_ADMIN; without, it is only slower.
-		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBuffer) != nil {
-			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer)
-		}
-	}
+	sockio.SetSendBuffer(fds[1], socketBuffer) // package nbd does so with ours
 	ours = &connection{}
 	f := os.NewFile(uintptr(fds[0]), "nbd")
 	defer f.Close()

@@ -7,8 +7,8 @@ const (
 	// goroutine here. More than processors gain nothing.
 	maxConnections = 4
 
-	// socketBuffer is how many bytes a socket holds in each direction: eight of the
-	// kernel's largest requests, so that neither side waits for the other at each.
+	// socketBuffer is how many bytes of the driver's a socket holds: eight of the
+	// kernel's largest requests, so that it does not wait for the daemon at each.
 	socketBuffer = 1 << 20
 
 	// requestTime is how long the driver waits for a reply before it requests the same on

@@ -29,6 +29,14 @@ type Writer struct {
 	wait func(fd uintptr) bool // for RawConn.Write: waits until all is sent
 }
 
+// SetSendBuffer gives a socket a buffer of n bytes for what it sends. More than the system's
+// limit takes CAP_NET_ADMIN; without, the buffer is smaller.
+func SetSendBuffer(fd, n int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, n) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, n)
+	}
+}
+
 // NewWriter returns a Writer on c.
 func NewWriter(c net.Conn) *Writer {
 	w := &Writer{conn: c, raw: rawConn(c)}
