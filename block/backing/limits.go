@@ -31,9 +31,9 @@ const (
 	maxRawIO = 16 << 10
 
 	// maxInlineIO is the largest operation in bytes that a queue runs on the
-	// caller's goroutine. Above it the copy takes longer than waking a worker,
-	// and the caller had better go on receiving.
-	maxInlineIO = 128 << 10
+	// caller's goroutine: the largest request of a block session by default. The copy takes
+	// some ten microseconds, and a worker costs two switches of threads.
+	maxInlineIO = 256 << 10
 
 	// lockTime is how long a device may be locked by another program before it counts
 	// as in use: udev needs some milliseconds, on a busy host more. It is shorter than the
