@@ -23,6 +23,10 @@ func (m *matrix) control(ctx context.Context, port uint16) (int, error) {
 		return 0, err
 	}
 	defer conn.Close()
+	// Once it has answered beta has admitted the connection; without strongSwan it would refuse it.
+	if err := echo(conn, m.alpha.Canary(), 0); err != nil {
+		return 0, err
+	}
 	for h, peer := range map[*host]string{m.alpha: "beta", m.beta: "alpha"} {
 		if err := h.m.RemoveGuard(ctx, peer); err != nil {
 			return 0, err
