@@ -111,6 +111,18 @@ func (h *diskHosts) espDisks() map[string]startServer {
 			if err != nil {
 				return nil, err
 			}
+			// Until the SAs are there the guards drop what nbdkit's client sends.
+			c := api.NewClient(disk.client.socket())
+			defer c.Close()
+			if err := waitFor(ctx, "ESP", 2*espSetUp, func() error {
+				sas, err := c.SAs(ctx)
+				if err == nil {
+					err = sameESP(sas, h.server.Name(), "nbdkit")
+				}
+				return err
+			}); err != nil {
+				return nil, errors.Join(err, disk.closer.Close())
+			}
 			at := netip.AddrPortFrom(h.server.AddrOn(1), espPort)
 			command := append(inside(h.server), "nbdkit", "--foreground", "--ipaddr="+at.Addr().String(), fmt.Sprintf("--port=%d", espPort), "file", image)
 			s, err := startTCPServer(ctx, at, func() (net.Conn, error) { return h.client.Dial(ctx, at) }, command...)
@@ -118,15 +130,6 @@ func (h *diskHosts) espDisks() map[string]startServer {
 				return nil, errors.Join(err, disk.closer.Close())
 			}
 			s.prefix, s.closer = disk.prefix, closers{disk.closer, s.closer}
-			c := api.NewClient(disk.client.socket())
-			defer c.Close()
-			sas, err := c.SAs(ctx)
-			if err == nil {
-				err = sameESP(sas, h.server.Name(), "nbdkit")
-			}
-			if err != nil {
-				return nil, errors.Join(err, s.closer.Close())
-			}
 			return s, nil
 		},
 	}
