@@ -33,7 +33,7 @@ type job struct {
 }
 
 // slow are labs some of whose jobs take minutes.
-var slow = []string{"/chaos", "/peers", "/ipsectest", "/ikematrix", "/demo", "/machine"}
+var slow = []string{"/chaos", "/peers", "/ipsectest", "/ikematrix", "/demo", "/machine", "/simulation"}
 
 // slowFirst puts their jobs before the others: one that began last would go on alone.
 func slowFirst(jobs []job) []job {
