@@ -192,7 +192,11 @@ func (cl *Client) pathDown(t *clientPath, err error) {
 // chunks are free.
 func (t *clientPath) end(graceful bool) {
 	if graceful && t.cl.ctx.Err() != nil {
-		t.conns[0].postImm(makeImm(immBye, 0), false)
+		for _, c := range t.conns { // the server loses the path with the first that ends
+			if c.qp != nil {
+				c.postImm(makeImm(immBye, 0), false)
+			}
+		}
 	}
 	t.shut()
 	t.cl.move(t)

@@ -239,12 +239,15 @@ func TestHungRequestHoldsUpNoPath(t *testing.T) {
 				copy(m.data, bytes.Repeat([]byte{7}, 512))
 				m.mu.Unlock()
 			}
+			if len(entered) > 0 {
+				t.Error("it is executed twice at once")
+			}
 			close(release)
 			if e := w.wait(t); e != 0 || !bytes.Equal(p.Buffer()[:512], bytes.Repeat([]byte{7}, 512)) {
 				t.Errorf("%v, %d", e, p.Buffer()[0])
 			}
 			cl.Put(p)
-			if len(entered) > 0 {
+			if dir == Write && len(entered) > 0 { // a read that comes after the end is executed again
 				t.Error("it was executed again")
 			}
 		})
