@@ -202,7 +202,12 @@ func (g *tunnelled) through(t *testing.T, up func() error) {
 	t.Helper()
 	userland := g.lab.DataPlane() == esp.Userland
 	if userland {
+		known := func() int {
+			return strings.Count(string(g.gate.charonLog(t)), g.beta.Addr().String()+" appeared on lo")
+		}
+		before := known()
 		sh(t, g.gate.Host, "sysctl -qw net.ipv4.conf.all.arp_ignore=1; ip addr add "+g.beta.Addr().String()+"/32 dev lo")
+		eventually(t, "the gateway's strongSwan knows the address", func() bool { return known() > before })
 	}
 	if err := up(); err != nil {
 		t.Fatal(err)
