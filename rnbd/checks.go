@@ -30,7 +30,7 @@ func (c *Client) newIDLocked() uint32 {
 
 // DetachedDisk: a disk that was closed stays closed, and its parked I/O is dropped.
 func (d *Disk) isDetached() bool { return d.closing.Load() }
-func (d *Disk) drops(p *rtrs.Permit) bool {
+func (d *Disk) dropsParked(p *rtrs.Permit) bool {
 	u, _ := p.User.(*diskUser)
 	return u != nil && u.Disk == d
 }
@@ -41,12 +41,12 @@ func mustWaitFor(n int64) bool { return n > 0 }
 // LateOpen: a device opened by an OPEN that nobody waits for any more is closed.
 func mayOpenLate(ctx context.Context) bool { return ctx.Err() != nil }
 
-// PostingOrder, Succession: begin reports whether a write may be sent now. If not, a
-// later call of end returns it.
-func (w *overlaps) begin(io *diskIO) bool {
+// PostingOrder, Succession: beginWrite reports whether a write may be sent now. If not, a
+// later call of endWrite returns it.
+func (w *writeOrder) beginWrite(io *diskIO) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.admitLocked(io)
+	return w.beginWriteLocked(io)
 }
 
 // Settled: a write is not sent while an earlier one to its bytes that failed without an answer
@@ -57,14 +57,14 @@ func mustSettle(errno syscall.Errno) bool { return errno != 0 }
 func (c *Claim) isOfAnother(i *block.Identity) bool { return !c.Disk.IsZero() && c.Disk != i.Disk }
 
 // StoreLife: nor after a flush that does not cover what the storage may have lost.
-func (u *unflushed) needLife() bool { return u.any() }
+func (u *unflushed) needSameVerifier() bool { return u.any() }
 
 // InDoubt: a write that may have been carried out is not sent again where others write.
 func (d *Disk) hasOtherWriters() bool { return d.shared.Load() }
 
-// OneWriter: mostOthersLocked returns how many other writers a new one may find: none unless
+// OneWriter: mostOtherWritersLocked returns how many other writers a new one may find: none unless
 // the export is shared, or its user migrates.
-func (e *export) mostOthersLocked(d *device) int {
+func (e *export) mostOtherWritersLocked(d *device) int {
 	switch {
 	case e.cfg.Writers == SharedWriters:
 		return math.MaxInt
@@ -74,9 +74,9 @@ func (e *export) mostOthersLocked(d *device) int {
 	return 0
 }
 
-// WritersPlace: a writer that has no token any more, as another has taken its place since
+// WriterReservation: a writer that has no token any more, as another was let in instead since
 // or it was fenced, does not continue.
-func (d *device) hasLost(was *Place) bool {
+func (d *device) hasLostReservation(was *Reservation) bool {
 	return !d.readOnly && indexOf(was.Writers, d.attachment) < 0
 }
 

@@ -109,8 +109,8 @@ func (c *Client) onConnect(ctx context.Context, rt *rtrs.Client) error {
 	return nil
 }
 
-// open asks the server for a device.
-func open(ctx context.Context, rt *rtrs.Client, name string, access uint8, id uint32, claim Claim) (rsp openRsp, err error) {
+// openDevice asks the server for a device.
+func openDevice(ctx context.Context, rt *rtrs.Client, name string, access uint8, id uint32, claim Claim) (rsp openRsp, err error) {
 	req, answer := openMsg{Access: access, Name: name, Device: id, Claim: claim}, make([]byte, openRspLen)
 	if err := rt.Control(ctx, req.Append(nil), answer); err != nil {
 		return rsp, openError(name, err)
@@ -192,11 +192,11 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 			continue
 		}
 		// An OPEN that nobody waits for any more may still be carried out.
-		d.shut()
+		d.beginClose()
 		if mayOpenLate(ctx) {
 			c.releaseLater(d)
 		} else {
-			c.forget(d)
+			c.forgetDisk(d)
 		}
 		return nil, err
 	}
@@ -206,7 +206,7 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 // that takes, and forgets it.
 func (c *Client) releaseLater(d *Disk) {
 	c.background(func() {
-		defer c.forget(d)
+		defer c.forgetDisk(d)
 		if err := d.release(c.ctx); err != nil && c.ctx.Err() == nil {
 			c.log.Warn("the server does not close a disk", "export", d.name, "error", err)
 		}
@@ -222,7 +222,7 @@ func (c *Client) background(f func()) {
 	}
 }
 
-func (c *Client) forget(d *Disk) {
+func (c *Client) forgetDisk(d *Disk) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.disks = slices.DeleteFunc(c.disks, func(x *Disk) bool { return x == d })

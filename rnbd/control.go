@@ -10,9 +10,9 @@ import (
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
-// control carries out everything except I/O. It puts the answer in r.Data and clears the
+// serveControl carries out everything except I/O. It puts the answer in r.Data and clears the
 // rest. It returns the device that was opened, if any.
-func (s *session) control(r *rtrs.Request) (errno syscall.Errno, opened *device) {
+func (s *session) serveControl(r *rtrs.Request) (errno syscall.Errno, opened *device) {
 	if r.Dir != rtrs.Read {
 		return syscall.EINVAL, nil
 	}
@@ -27,7 +27,7 @@ func (s *session) control(r *rtrs.Request) (errno syscall.Errno, opened *device)
 	case msgSessInfo:
 		var m sessInfo
 		if err = m.Parse(r.Header, msgSessInfo); err == nil {
-			s.introduce(m.Version)
+			s.agreeVersion(m.Version)
 			answer = (&sessInfo{Version: s.srv.version}).Append(out, msgSessInfoRsp)
 		}
 	case msgOpen:
@@ -36,25 +36,25 @@ func (s *session) control(r *rtrs.Request) (errno syscall.Errno, opened *device)
 			err = syscall.EINVAL
 		} else if err = m.Parse(r.Header); err == nil {
 			var rsp openRsp
-			if rsp, opened, err = s.open(&m); err == nil {
+			if rsp, opened, err = s.openExport(&m); err == nil {
 				answer = rsp.Append(out)
 			}
 		}
 	case msgClose:
 		var m numMsg
 		if err = m.Parse(r.Header, msgClose); err == nil {
-			s.leavePlace(m.N)
-			err = s.close(m.N)
+			s.releaseReservation(m.N)
+			err = s.closeDevice(m.N)
 		}
 	case msgGrown:
 		var m numMsg
 		if err = m.Parse(r.Header, msgGrown); err == nil {
-			answer = s.grown(m.N, out, len(r.Data))
+			answer = s.listGrown(m.N, out, len(r.Data))
 		}
 	case msgList:
 		var m numMsg
 		if err = m.Parse(r.Header, msgList); err == nil {
-			answer = s.list(m.N, out, len(r.Data))
+			answer = s.listExports(m.N, out, len(r.Data))
 		}
 	default:
 		err = syscall.EOPNOTSUPP
@@ -71,9 +71,9 @@ func (s *session) control(r *rtrs.Request) (errno syscall.Errno, opened *device)
 	return 0, opened
 }
 
-// introduce notes which version a client speaks. One of another major version gets to know
+// agreeVersion notes which version a client speaks. One of another major version gets to know
 // ours, and nothing else.
-func (s *session) introduce(theirs rtrs.Protocol) {
+func (s *session) agreeVersion(theirs rtrs.Protocol) {
 	v, err := agree(s.srv.version, theirs)
 	s.stranger.Store(err != nil)
 	log := s.srv.log.With("peer", s.info.Peer, "session", s.info.Name)
@@ -84,9 +84,9 @@ func (s *session) introduce(theirs rtrs.Protocol) {
 	log.Info("session introduced", "rnbd", v.String())
 }
 
-func (s *session) open(m *openMsg) (openRsp, *device, error) {
+func (s *session) openExport(m *openMsg) (openRsp, *device, error) {
 	log := s.srv.log.With("peer", s.info.Peer, "session", s.info.Name, "export", m.Name)
-	exp, err := s.srv.lookUp(m.Name, &s.info)
+	exp, err := s.srv.lookUpExport(m.Name, &s.info)
 	var why notReady
 	switch {
 	case errors.As(err, &why):
@@ -113,11 +113,11 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 		log.Warn("a peer asked for an export whose storage has lost acknowledged writes; see to the storage, then run `ironwarp export repair`", "fault", fault)
 		return openRsp{Result: openDamaged, Detail: printable.Text(fault)}, nil, nil
 	}
-	if err := s.enter(d, m.Device); err != nil {
+	if err := s.addDevice(d, m.Device); err != nil {
 		log.Warn("an export cannot be opened", "error", err)
 		return openRsp{}, nil, err
 	}
-	refused, err := s.srv.admit(d, m.Claim.Writer)
+	refused, err := s.srv.admitDevice(d, m.Claim.Writer)
 	if refused != nil || err != nil {
 		s.devices.remove(d)
 	}
@@ -127,10 +127,10 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 	case refused == nil:
 	case refused.Result == openFenced:
 		log.Warn("a peer that was fenced asked for an export that it had open; it has to attach it anew", "fenced", refused.Detail)
-		rsp := s.describe(exp, d, identity)
+		rsp := s.describeDevice(exp, d, identity)
 		rsp.Result, rsp.Detail = refused.Result, refused.Detail
 		return rsp, nil, nil
-	case refused.Result == openTaken:
+	case refused.Result == openPreempted:
 		log.Warn("a peer that was away asked for an export that was opened for writing since; it has to attach it anew", "by", refused.Detail)
 		return *refused, nil, nil
 	default:
@@ -138,7 +138,7 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 		return *refused, nil, nil
 	}
 	log.Info("export opened", "read_only", d.readOnly)
-	rsp := s.describe(exp, d, identity)
+	rsp := s.describeDevice(exp, d, identity)
 	if !m.Claim.Life.IsZero() && (m.Claim.Life == identity.Life || st.Keeps(m.Claim.Life)) {
 		rsp.Flags |= flagKept
 	}
@@ -148,8 +148,8 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 	return rsp, d, nil
 }
 
-// describe describes an export as a device of it has it.
-func (s *session) describe(exp *export, d *device, identity block.Identity) openRsp {
+// describeDevice describes an export as a device of it has it.
+func (s *session) describeDevice(exp *export, d *device, identity block.Identity) openRsp {
 	g := exp.cfg.Storage.Geometry()
 	rsp := openRsp{Device: d.id, Identity: identity, Sectors: d.sectors, MaxIO: uint32(s.info.MaxIO / SectorSize),
 		Physical: uint16(max(SectorSize, min(g.PreferredBlock, 1<<15))), Logical: SectorSize,
@@ -168,10 +168,10 @@ func (s *session) describe(exp *export, d *device, identity block.Identity) open
 	return rsp
 }
 
-// enter gives d a slot and an id, the one the client wants or any.
-func (s *session) enter(d *device, want uint32) error {
+// addDevice gives d a slot and an id, the one the client wants or any.
+func (s *session) addDevice(d *device, want uint32) error {
 	if want != 0 {
-		if err := s.close(want); err != nil {
+		if err := s.closeDevice(want); err != nil {
 			return err
 		}
 	}
@@ -190,8 +190,8 @@ func (s *session) enter(d *device, want uint32) error {
 	return fmt.Errorf("the peer has as many exports open in one session as it may, %d: %w", maxDevices, syscall.EMFILE)
 }
 
-// close closes a device. It fails with EBUSY while I/O of it is being carried out.
-func (s *session) close(id uint32) error {
+// closeDevice closes a device. It fails with EBUSY while I/O of it is being carried out.
+func (s *session) closeDevice(id uint32) error {
 	d := s.device(id)
 	if d == nil {
 		return nil
@@ -204,8 +204,8 @@ func (s *session) close(id uint32) error {
 	return nil
 }
 
-func (s *session) list(first uint32, out []byte, size int) []byte {
-	all := s.srv.offered(s.info.Peer)
+func (s *session) listExports(first uint32, out []byte, size int) []byte {
+	all := s.srv.exportsOpenTo(s.info.Peer)
 	if int64(first) > int64(len(all)) {
 		first = uint32(len(all))
 	}

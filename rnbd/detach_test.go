@@ -47,7 +47,7 @@ func detachedWhileReopened(t *testing.T) error {
 	a.onOpen.Store(&hold)
 	l.set(true)
 	<-opening
-	da.shut() // with which Close begins; CLOSE comes when the disk is open
+	da.beginClose() // with which Close begins; CLOSE comes when the disk is open
 	a.onOpen.Store(nil)
 	close(goOn)
 	if errno := written.wait(t); errno == 0 {
@@ -56,7 +56,7 @@ func detachedWhileReopened(t *testing.T) error {
 	if err := da.release(testContext(t)); err != nil {
 		return err
 	}
-	c.forget(da)
+	c.forgetDisk(da)
 	db := openDisk(t, c, "b")
 	read(t, db, 512, 0)
 	for name, r := range map[string]*ram{"a": a, "b": b} {

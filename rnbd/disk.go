@@ -34,7 +34,7 @@ type Disk struct {
 	counters counters
 	writes   unflushed
 	inFlight atomic.Int64 // submitted I/Os
-	order    overlaps     // orders overlapping submitted writes
+	order    writeOrder   // orders overlapping submitted writes
 
 	keep func(Claim) error
 
@@ -121,7 +121,7 @@ func (u *diskUser) Abandon() {
 
 // dropHeld ends writes that have not been sent, since they overlap others.
 func (d *Disk) dropHeld(which func(*diskIO) bool, errno syscall.Errno) {
-	for _, io := range d.order.drop(which) {
+	for _, io := range d.order.dropHeld(which) {
 		io.finish(errno)
 	}
 }
@@ -146,8 +146,8 @@ func (d *Disk) errno() syscall.Errno { return syscall.Errno(d.failed.Load()) }
 
 func (d *Disk) isClosing() bool { return d.closing.Load() }
 
-// shut ends the disk's I/O for good. It reports whether this call did.
-func (d *Disk) shut() bool {
+// beginClose ends the disk's I/O for good. It reports whether this call did.
+func (d *Disk) beginClose() bool {
 	resume := false
 	defer func() {
 		if resume {
@@ -172,11 +172,11 @@ func (d *Disk) shut() bool {
 // session is back after losing its path. After some seconds Close leaves the rest to the
 // background and fails with an error that says so. It is idempotent.
 func (d *Disk) Close() error {
-	if !d.shut() {
+	if !d.beginClose() {
 		return nil
 	}
 	d.c.rt.DropParked(func(p *rtrs.Permit) syscall.Errno {
-		if d.drops(p) {
+		if d.dropsParked(p) {
 			return syscall.ESHUTDOWN
 		}
 		return 0
@@ -192,7 +192,7 @@ func (d *Disk) Close() error {
 		d.c.releaseLater(d)
 		return fmt.Errorf("close %q: its I/O has not ended at the server within %v; the server closes it when it has: %w", d.name, controlTimeout, err)
 	}
-	d.c.forget(d)
+	d.c.forgetDisk(d)
 	return err
 }
 

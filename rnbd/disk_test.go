@@ -157,7 +157,7 @@ func TestServerChecksWhatAnOperationCarries(t *testing.T) {
 		{"trim as a read", block.OpTrim, rtrs.Read, 0, 0, SectorSize, syscall.EINVAL},
 	} {
 		r := rtrs.Request{Dir: c.dir, Data: make([]byte, c.data)}
-		if errno := d.check(&r, &ioMsg{Sector: c.sector, Size: c.size}, c.op); errno != c.errno {
+		if errno := d.checkIO(&r, &ioMsg{Sector: c.sector, Size: c.size}, c.op); errno != c.errno {
 			t.Errorf("%s: %v, want %v", c.name, errno, c.errno)
 		}
 	}

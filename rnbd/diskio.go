@@ -29,7 +29,7 @@ type diskIO struct {
 	errno   atomic.Uint32 // the first error
 	acked   uint64        // acknowledged writes when it was submitted
 
-	next *diskIO // the next one in the pool, or in the list that overlaps.end returns
+	next *diskIO // the next one in the pool, or in the list that writeOrder.endWrite returns
 }
 
 // ioPool keeps diskIOs for reuse. There are never more than the session has permits, as
@@ -71,10 +71,10 @@ func (d *Disk) TryGet(op block.Op, off uint64, n uint32, fl block.Flags) (block.
 
 func (d *Disk) get(ctx context.Context, u *diskUser, op block.Op, off uint64, n uint32, fl block.Flags) (block.IO, error) {
 	if d.hasFailed() {
-		d.revive(ctx)
+		d.reopenFailed(ctx)
 	}
 	if d.waiting.Load() {
-		if err := d.wait(ctx); err != nil {
+		if err := d.waitUntilOpen(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -83,7 +83,7 @@ func (d *Disk) get(ctx context.Context, u *diskUser, op block.Op, off uint64, n 
 		return nil, err
 	}
 	if err := d.share.GetN(ctx, io.permits); err != nil {
-		d.drop(io)
+		d.freeIO(io)
 		return nil, ioError(err)
 	}
 	io.takeBuffers(u)
@@ -99,7 +99,7 @@ func (d *Disk) tryGet(u *diskUser, op block.Op, off uint64, n uint32, fl block.F
 		return nil, err
 	}
 	if ok, err := d.share.TryGetN(io.permits); !ok {
-		d.drop(io)
+		d.freeIO(io)
 		if err != nil {
 			return nil, ioError(err)
 		}
@@ -158,8 +158,8 @@ func (d *Disk) failure() error {
 	return fmt.Errorf("%w: %w", d.err, errnoOfFailure(d.err))
 }
 
-// drop frees an I/O without permits.
-func (d *Disk) drop(io *diskIO) {
+// freeIO frees an I/O without permits.
+func (d *Disk) freeIO(io *diskIO) {
 	clear(io.permits)
 	io.permits, io.bufs, io.d = io.permits[:0], io.bufs[:0], nil
 	d.c.free.put(io)
@@ -196,7 +196,7 @@ func (io *diskIO) Submit(done block.Completion, more bool) {
 	io.done = done
 	d.inFlight.Add(1)
 	io.acked = d.writes.acked.Load()
-	if !io.op.Writes() || d.order.begin(io) {
+	if !io.op.Writes() || d.order.beginWrite(io) {
 		io.send(more)
 		return
 	}
@@ -282,23 +282,23 @@ func (io *diskIO) finish(errno syscall.Errno) {
 		errno = io.withoutServer()
 	}
 	if errno == 0 && io.op == block.OpFlush {
-		io.d.writes.cover(io.acked)
+		io.d.writes.noteFlush(io.acked)
 	}
 	io.d.inFlight.Add(-1)
 	io.d.counters.count(io.op, uint64(io.n), errno)
 	done, d := io.done, io.d
 	var next *diskIO
 	if io.op.Writes() {
-		next = io.leave(errno)
+		next = io.endOrdered(errno)
 	}
 	io.done = nil
 	done.Complete(errno)
 	d.sendHeld(next)
 }
 
-// leave ends the write's place in the order: now, or when what failed without an answer
+// endOrdered ends the write's place in the order: now, or when what failed without an answer
 // cannot be executed any more. It returns what may be sent.
-func (io *diskIO) leave(errno syscall.Errno) (ready *diskIO) {
+func (io *diskIO) endOrdered(errno syscall.Errno) (ready *diskIO) {
 	d := io.d
 	if mustSettle(errno) {
 		late := &diskIO{d: d, op: io.op, off: io.off, n: io.n}
@@ -308,17 +308,17 @@ func (io *diskIO) leave(errno syscall.Errno) (ready *diskIO) {
 			}
 		}
 		if late.left.Load() > 0 {
-			d.order.succeed(io, late)
+			d.order.substitute(io, late)
 			return nil
 		}
 	}
-	return d.order.end(io)
+	return d.order.endWrite(io)
 }
 
 // settled is called for each part of a write that failed without an answer.
 func (io *diskIO) settled() {
 	if io.left.Add(-1) == 0 {
-		io.d.sendHeld(io.d.order.end(io))
+		io.d.sendHeld(io.d.order.endWrite(io))
 	}
 }
 
@@ -351,5 +351,5 @@ func (io *diskIO) withoutServer() syscall.Errno {
 func (io *diskIO) Release() {
 	d := io.d
 	d.c.rt.Put(io.permits...)
-	d.drop(io)
+	d.freeIO(io)
 }

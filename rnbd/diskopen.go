@@ -29,26 +29,26 @@ func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client, needed func() bool) 
 	if isForGood(err) {
 		return err
 	}
-	rsp, err := open(ctx, rt, d.name, d.access, d.id, claim)
+	rsp, err := openDevice(ctx, rt, d.name, d.access, d.id, claim)
 	if errors.Is(err, rtrs.ErrPathLost) || ctx.Err() != nil {
 		return err // nothing was learned
 	}
 	if errors.Is(err, ErrFenced) {
-		d.measureFenced(rt, &rsp)
+		d.adoptFencedGeometry(rt, &rsp)
 	}
 	if err == nil {
-		if err = d.adopt(rt, claim, &rsp); err != nil {
+		if err = d.adoptAnswer(rt, claim, &rsp); err != nil {
 			// No I/O may reach that other disk, even if it cannot be closed.
 			if cerr := d.release(ctx); cerr != nil && ctx.Err() != nil {
 				return cerr
 			}
 		}
 	}
-	return d.note(err)
+	return d.noteOpening(err)
 }
 
-// note records the result of an opening, and lets I/O begin, wait or fail accordingly.
-func (d *Disk) note(err error) error {
+// noteOpening records the result of an opening, and lets I/O begin, wait or fail accordingly.
+func (d *Disk) noteOpening(err error) error {
 	resume := false
 	defer func() {
 		if resume {
@@ -81,7 +81,7 @@ func (d *Disk) note(err error) error {
 	d.opened = d.opened || err == nil
 	d.err = err
 	if waits {
-		d.waitLocked()
+		d.beginWaitLocked()
 		return err
 	}
 	d.failed.Store(uint32(errnoOfFailure(err)))
@@ -89,12 +89,12 @@ func (d *Disk) note(err error) error {
 	return err
 }
 
-// adopt takes over the server's answer. asked is the claim of the OPEN.
-func (d *Disk) adopt(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
-	if err := d.compare(asked, rsp); err != nil {
+// adoptAnswer takes over the server's answer. asked is the claim of the OPEN.
+func (d *Disk) adoptAnswer(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
+	if err := d.checkWriteVerifier(asked, rsp); err != nil {
 		return &OpenError{Export: d.name, Err: err}
 	}
-	claim, keep, err := d.measure(rt, rsp)
+	claim, keep, err := d.checkGeometry(rt, rsp)
 	if err == nil && keep {
 		err = d.keep(claim) // without the lock: others may ask for the disk's state meanwhile
 	}
@@ -112,9 +112,9 @@ func (d *Disk) adopt(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
 	return nil
 }
 
-// measure compares the server's answer with the geometry that clients have seen, or sets
+// checkGeometry compares the server's answer with the geometry that clients have seen, or sets
 // that. It returns the claim on the device, and whether the claim must be stored.
-func (d *Disk) measure(rt *rtrs.Client, rsp *openRsp) (claim Claim, keep bool, err error) {
+func (d *Disk) checkGeometry(rt *rtrs.Client, rsp *openRsp) (claim Claim, keep bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g := block.Geometry{
@@ -139,8 +139,8 @@ func (d *Disk) measure(rt *rtrs.Client, rsp *openRsp) (claim Claim, keep bool, e
 	return claim, d.keep != nil && (!d.opened || claim != d.claim), nil
 }
 
-// revive tries from time to time to reopen a failed disk.
-func (d *Disk) revive(ctx context.Context) {
+// reopenFailed tries from time to time to reopen a failed disk.
+func (d *Disk) reopenFailed(ctx context.Context) {
 	d.mu.Lock()
 	// An acknowledgement of the previous life must not arrive after the next has begun.
 	due := d.hasFailed() && !d.closing.Load() && d.inFlight.Load() == 0 && time.Since(d.tried) >= reopenInterval
@@ -190,15 +190,15 @@ func (d *Disk) noteFenced() {
 		had := d.claim.Writer // otherwise it is a write to a disk that is only to be read
 		d.mu.Unlock()
 		if had && !known {
-			_ = d.note(&OpenError{Export: d.name, Detail: "just now", Err: ErrFenced})
+			_ = d.noteOpening(&OpenError{Export: d.name, Detail: "just now", Err: ErrFenced})
 		}
 	})
 }
 
-// measureFenced takes over the geometry of a disk that was fenced before it was opened:
+// adoptFencedGeometry takes over the geometry of a disk that was fenced before it was opened:
 // its I/O fails, as that of a disk that has been open.
-func (d *Disk) measureFenced(rt *rtrs.Client, rsp *openRsp) {
-	if _, _, err := d.measure(rt, rsp); err == nil {
+func (d *Disk) adoptFencedGeometry(rt *rtrs.Client, rsp *openRsp) {
+	if _, _, err := d.checkGeometry(rt, rsp); err == nil {
 		d.grow(rsp.Sectors * SectorSize)
 	}
 }
@@ -213,6 +213,6 @@ func (d *Disk) noteReopening() {
 	defer d.mu.Unlock()
 	if d.err == nil && !d.closing.Load() {
 		d.err, d.since = &OpenError{Export: d.name, Detail: "it is being opened again", Err: ErrNotReady}, time.Now()
-		d.waitLocked()
+		d.beginWaitLocked()
 	}
 }

@@ -21,7 +21,7 @@ var (
 	ErrInUse        = errors.New("rnbd: the export has another writer")
 	ErrOtherDisk    = errors.New("rnbd: the export is another disk")
 	ErrDamaged      = errors.New("rnbd: the export's storage has lost acknowledged writes")
-	ErrPlaceTaken   = errors.New("rnbd: the export has had another writer since")
+	ErrPreempted    = errors.New("rnbd: the export has had another writer since")
 	ErrFenced       = errors.New("rnbd: this host was fenced")
 	ErrWritesLost   = errors.New("rnbd: acknowledged writes may be lost")
 )
@@ -60,7 +60,7 @@ func (e *OpenError) advice() string {
 		return "another disk stands there now than the one that was attached; detach it and attach it again if that is meant"
 	case errors.Is(err, ErrDamaged):
 		return "its storage has lost acknowledged writes (" + e.Detail + "); its administrator has to see to the storage and then run `ironwarp export repair " + e.Export + "`"
-	case errors.Is(err, ErrPlaceTaken):
+	case errors.Is(err, ErrPreempted):
 		return "it has one writer at a time, and was opened for writing elsewhere while this host was away (by whom: " + e.Detail + "). All I/O fails from now on, so that none of before " +
 			"lands on what was written since; detach the disk, attach it again, and check the file system on it"
 	case errors.Is(err, ErrFenced):
@@ -75,11 +75,11 @@ func (e *OpenError) advice() string {
 
 // refusals maps results of OPEN to errors.
 var refusals = [openResults]error{openNotReady: ErrNotReady, openInUse: ErrInUse, openOtherDisk: ErrOtherDisk, openDamaged: ErrDamaged,
-	openTaken: ErrPlaceTaken, openFenced: ErrFenced}
+	openPreempted: ErrPreempted, openFenced: ErrFenced}
 
 // isForGood reports whether a disk that has failed stays so: it has to be opened anew.
 func isForGood(err error) bool {
-	return errors.Is(err, ErrWritesLost) || errors.Is(err, ErrPlaceTaken) || errors.Is(err, ErrFenced)
+	return errors.Is(err, ErrWritesLost) || errors.Is(err, ErrPreempted) || errors.Is(err, ErrFenced)
 }
 
 // errnoOfFailure returns what I/O of a disk fails with while it cannot be opened, 0 for nil.

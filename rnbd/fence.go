@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// A Fencing is what a fence has done.
-type Fencing struct {
+// A FenceResult is what a fence has done.
+type FenceResult struct {
 	// Generation is the disk's from now on: it has been raised if a token was void.
 	Generation uint64
 	// Tokens are void from now on.
@@ -24,14 +24,14 @@ type Fencing struct {
 //
 // It fails with ErrNotFound; with ErrNotReady while the export's storage is not open; if the
 // fence could not be stored, so that it holds only until the server ends; and with ctx's
-// error, while I/O has not ended: a further call waits for that again. The Fencing says in
-// each case what was done.
-func (s *Server) Fence(ctx context.Context, name string, of func(Token) bool) (f Fencing, err error) {
-	ending, f, err := s.makeVoid(name, of)
+// error, while I/O has not ended: a further call waits for that again. The FenceResult
+// says in each case what was done.
+func (s *Server) Fence(ctx context.Context, name string, of func(Token) bool) (f FenceResult, err error) {
+	ending, f, err := s.revokeTokens(name, of)
 	if err != nil {
 		return f, err
 	}
-	if err := s.savePlaces(); err != nil {
+	if err := s.saveReservations(); err != nil {
 		return f, fmt.Errorf("rnbd: the fence of export %q holds until the server ends, as it could not be stored: %w", name, err)
 	}
 	for _, d := range ending {
@@ -45,14 +45,14 @@ func (s *Server) Fence(ctx context.Context, name string, of func(Token) bool) (f
 	return f, nil
 }
 
-// endingDevice is a fenced device, and how many I/Os it had under way.
-type endingDevice struct {
+// fencedDevice is a fenced device, and how many I/Os it had under way.
+type fencedDevice struct {
 	*device
 	running int
 }
 
-// makeVoid makes tokens void, and returns the devices whose I/O has to end.
-func (s *Server) makeVoid(name string, of func(Token) bool) (ending []endingDevice, f Fencing, err error) {
+// revokeTokens makes tokens void, and returns the devices whose I/O has to end.
+func (s *Server) revokeTokens(name string, of func(Token) bool) (ending []fencedDevice, f FenceResult, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.exports[name]
@@ -62,7 +62,7 @@ func (s *Server) makeVoid(name string, of func(Token) bool) (ending []endingDevi
 	if e == nil {
 		return nil, f, fmt.Errorf("%w: %q", ErrNotFound, name)
 	}
-	p := s.places[e.disk]
+	p := s.reservations[e.disk]
 	for _, t := range p.Writers {
 		if of(t) {
 			f.Tokens = append(f.Tokens, t)
@@ -75,31 +75,31 @@ func (s *Server) makeVoid(name string, of func(Token) bool) (ending []endingDevi
 		}
 		if d.isFenced() {
 			running := int(d.close())
-			ending = append(ending, endingDevice{d, running})
+			ending = append(ending, fencedDevice{d, running})
 			f.Running += running
 		}
 	}
 	if len(f.Tokens) > 0 {
 		// A token may have been claimed by somebody else since, whose it then seems to be.
 		void := func(t Token) bool { return indexOf(f.Tokens, t.Attachment) >= 0 }
-		p = Place{Disk: e.disk, Generation: p.Generation + 1, Writers: slices.DeleteFunc(slices.Clone(p.Writers), void), Fenced: slices.Clone(p.Fenced)}
+		p = Reservation{Disk: e.disk, Generation: p.Generation + 1, Writers: slices.DeleteFunc(slices.Clone(p.Writers), void), Fenced: slices.Clone(p.Fenced)}
 		for _, t := range f.Tokens {
 			t.Generation = p.Generation
 			p.Fenced = append(p.Fenced, t)
 		}
 		p.Fenced = p.Fenced[max(0, len(p.Fenced)-maxFenced):]
-		s.places[e.disk], s.unwritten = p, true
+		s.reservations[e.disk], s.unwritten = p, true
 	}
 	f.Generation = p.Generation
 	return ending, f, nil
 }
 
 // writersOf returns the writing devices of tokens, those of an earlier fence that have not
-// ended included. No place is kept for them.
+// ended included. They have no grace period.
 func (e *export) writersOf(of func(Token) bool) (devices []*device) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.kept = slices.DeleteFunc(e.kept, func(k *writer) bool { return of(k.token) })
+	e.inGrace = slices.DeleteFunc(e.inGrace, func(k *writer) bool { return of(k.token) })
 	for _, d := range e.devices {
 		if !d.readOnly && of(d.token()) {
 			devices = append(devices, d)

@@ -20,12 +20,12 @@ func TestFencedWriterWritesNoMore(t *testing.T) { play(t, fenceScenes) }
 
 var fenceScenes = []scene{
 	{"its session goes on", checks.Fence, fencedInSession},
-	{"its session was lost", checks.WritersPlace, fencedWhileAway},
+	{"its session was lost", checks.WriterReservation, fencedWhileAway},
 }
 
 func ofA(t Token) bool { return t.Peer == transport.Identity("plaintext:"+hostA.String()) }
 
-func (h *hosts) fence(ctx context.Context) (Fencing, error) { return h.Fence(ctx, "r", ofA) }
+func (h *hosts) fence(ctx context.Context) (FenceResult, error) { return h.Fence(ctx, "r", ofA) }
 
 // fencedInSession: a write hangs in the storage when its client is fenced. The fence waits
 // for it, another host attaches the disk and writes, and the fenced one writes again.
@@ -45,7 +45,7 @@ func fencedInSession(t *testing.T) error {
 	first := start(t, h.disk, block.OpWrite, filled(1), 0)
 	<-begun
 	type outcome struct {
-		f   Fencing
+		f   FenceResult
 		err error
 	}
 	fenced := make(chan outcome, 1)
@@ -266,7 +266,7 @@ func TestTokensOfADiskAreBounded(t *testing.T) {
 		openDisk(t, h.b, "r").Close()
 	}
 	h.Server.mu.Lock()
-	p := h.Server.places[h.r.identity.Disk]
+	p := h.Server.reservations[h.r.identity.Disk]
 	h.Server.mu.Unlock()
 	if len(p.Writers) != maxWriters || indexOf(p.Writers, h.disk.Claim().Attachment) < 0 {
 		t.Errorf("%d writers are remembered", len(p.Writers))

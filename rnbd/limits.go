@@ -43,9 +43,9 @@ const (
 	// DefaultWriterGrace exceeds the time a client takes to notice that its path is lost
 	// and to find another.
 	DefaultWriterGrace = 30 * time.Second
-	// maxPlaces is how many disks' last writers a server remembers, some 200 bytes each,
+	// maxReservations is how many disks' last writers a server remembers, some 200 bytes each,
 	// before it forgets those that have left.
-	maxPlaces = 4096
+	maxReservations = 4096
 	// maxWriters is how many writers of one disk have a token, some 200 bytes each. A
 	// further one takes that of the one that has been away longest, which has to attach
 	// anew. maxFenced is how many that were fenced are known by that.

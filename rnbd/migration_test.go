@@ -52,7 +52,7 @@ func TestTwoWritersUntilOneCloses(t *testing.T) {
 				t.Fatal(err)
 			}
 			write(t, stays, filled(3), 0)
-			if _, err := left.Open(testContext(t), "r", OpenOptions{Claim: claim, Migration: true}); !errors.Is(err, ErrPlaceTaken) {
+			if _, err := left.Open(testContext(t), "r", OpenOptions{Claim: claim, Migration: true}); !errors.Is(err, ErrPreempted) {
 				t.Errorf("the one that has closed it comes back: %v", err)
 			}
 			if _, err := left.Open(testContext(t), "r", OpenOptions{}); !errors.Is(err, ErrInUse) {

@@ -48,8 +48,8 @@ func (s *Server) Shrink(name string, size uint64) error {
 	return nil
 }
 
-// grown lists the session's devices whose exports have grown since they were opened.
-func (s *session) grown(first uint32, out []byte, size int) []byte {
+// listGrown lists the session's devices whose exports have grown since they were opened.
+func (s *session) listGrown(first uint32, out []byte, size int) []byte {
 	var all []grownDevice
 	for d := range s.devices.all {
 		if now := d.exp.sectors.Load(); !d.closed.Load() && now > d.sectors {

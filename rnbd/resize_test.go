@@ -141,7 +141,7 @@ func TestDiskShrinksWhileItIsBeingOpened(t *testing.T) {
 	if err := srv.Shrink("r", 1<<19); err != nil {
 		t.Fatal(err)
 	}
-	if refused, err := srv.Server.admit(d, false); refused != nil || err != nil {
+	if refused, err := srv.Server.admitDevice(d, false); refused != nil || err != nil {
 		t.Fatalf("%+v, %v", refused, err)
 	}
 	if d.sectors*SectorSize != 1<<19 {

@@ -19,16 +19,16 @@ import (
 // ServerConfig describes a server.
 type ServerConfig struct {
 	Logger *slog.Logger
-	// WriterGrace is how long an export's writer whose session was lost keeps its place
+	// WriterGrace is how long an export's writer whose session was lost keeps its reservation
 	// against other hosts; 0 means DefaultWriterGrace.
 	WriterGrace time.Duration
-	// Places are the places from an earlier server: each is kept for WriterGrace after
-	// its export is added. KeepPlaces is called with all places whenever they have
-	// changed, one call at a time. A writer is let in only after KeepPlaces has returned,
+	// Reservations are those of an earlier server: each is kept for WriterGrace after its
+	// export is added. StoreReservations is called with all of them whenever they have
+	// changed, one call at a time. A writer is let in only after it has returned,
 	// and not if it failed. Without it, a server believes every client that claims to
 	// have been the writer before the server started.
-	Places     []Place
-	KeepPlaces func([]Place) error
+	Reservations      []Reservation
+	StoreReservations func([]Reservation) error
 	// NameOf returns the name that a peer is configured by, "" if it has none. Without it
 	// tokens have no names.
 	NameOf func(transport.Identity) string
@@ -40,22 +40,22 @@ type ServerConfig struct {
 // ServerConfig.NewSession is its NewSession. All methods are safe for
 // concurrent use.
 type Server struct {
-	log         *slog.Logger
-	version     rtrs.Protocol // the newest that it speaks
-	writerGrace time.Duration
-	sessions    atomic.Uint64 // sessions so far
-	keepPlaces  func([]Place) error
-	nameOf      func(transport.Identity) string
+	log               *slog.Logger
+	version           rtrs.Protocol // the newest that it speaks
+	writerGrace       time.Duration
+	sessions          atomic.Uint64 // sessions so far
+	storeReservations func([]Reservation) error
+	nameOf            func(transport.Identity) string
 
-	saving sync.Mutex     // held while keepPlaces is called
-	saves  sync.WaitGroup // calls of savePlaces
+	saving sync.Mutex     // held while storeReservations is called
+	saves  sync.WaitGroup // calls of saveReservations
 
-	mu      sync.Mutex // guards the fields below it; taken after saving, before an export's
-	closed  bool
-	exports map[string]*export
-	waiting map[string]pendingExport
-	places  map[block.ID]Place // by disk
-	// unwritten: places have changed since the last call of keepPlaces.
+	mu           sync.Mutex // guards the fields below it; taken after saving, before an export's
+	closed       bool
+	exports      map[string]*export
+	waiting      map[string]pendingExport
+	reservations map[block.ID]Reservation // by disk
+	// unwritten: reservations have changed since the last call of storeReservations.
 	unwritten bool
 }
 
@@ -79,10 +79,10 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.WriterGrace == 0 {
 		cfg.WriterGrace = DefaultWriterGrace
 	}
-	s := &Server{log: cfg.Logger, version: cmp.Or(cfg.version, Version), writerGrace: cfg.WriterGrace, keepPlaces: cfg.KeepPlaces, nameOf: cfg.NameOf,
-		exports: make(map[string]*export), waiting: make(map[string]pendingExport), places: make(map[block.ID]Place)}
-	for _, p := range cfg.Places {
-		s.places[p.Disk] = p
+	s := &Server{log: cfg.Logger, version: cmp.Or(cfg.version, Version), writerGrace: cfg.WriterGrace, storeReservations: cfg.StoreReservations, nameOf: cfg.NameOf,
+		exports: make(map[string]*export), waiting: make(map[string]pendingExport), reservations: make(map[block.ID]Reservation)}
+	for _, p := range cfg.Reservations {
+		s.reservations[p.Disk] = p
 	}
 	return s
 }
@@ -112,7 +112,7 @@ func (s *Server) AddExport(cfg Export) error {
 		s.log.Warn("the storage's last bytes are no whole sector and are not exported", "export", cfg.Name, "bytes", tail)
 	}
 	e := newExport(cfg)
-	s.keepPlaceLocked(e)
+	s.startGraceLocked(e)
 	s.exports[cfg.Name] = e
 	delete(s.waiting, cfg.Name)
 	return nil
@@ -129,47 +129,47 @@ func (s *Server) Await(name string, allow []transport.Identity, why string) {
 // RemoveExport removes an export. I/O of sessions that have it open fails from now on;
 // I/O that has begun has ended when RemoveExport returns. It fails with ErrNotFound, and
 // with the storage's error.
-func (s *Server) RemoveExport(name string) error { return finish(s.BeginRemove(name)) }
+func (s *Server) RemoveExport(name string) error { return waitForEnd(s.BeginRemove(name)) }
 
 // BeginRemove is RemoveExport in two steps, since storage may hang: end waits for the I/O
 // that has begun. It fails with ErrNotFound, and end with the storage's error.
 func (s *Server) BeginRemove(name string) (end func() error, err error) {
-	e, err := s.take(name, nil)
+	e, err := s.takeOutExport(name, nil)
 	if e == nil {
 		return nothingToEnd, err
 	}
-	s.vacate(e.disk, anyToken)
-	return e.end, nil
+	s.releaseWriters(e.disk, anyToken)
+	return e.endIO, nil
 }
 
 // ReplaceExport is RemoveExport for an export that is about to be added again: I/O of
-// sessions that have it open waits, as it does after Await, and its writer's place is
-// kept. It fails as RemoveExport does.
-func (s *Server) ReplaceExport(name, why string) error { return finish(s.BeginReplace(name, why)) }
+// sessions that have it open waits, as it does after Await, and its writer's reservation
+// is kept. It fails as RemoveExport does.
+func (s *Server) ReplaceExport(name, why string) error { return waitForEnd(s.BeginReplace(name, why)) }
 
 // BeginReplace is ReplaceExport in two steps. It fails with ErrNotFound, and end with the
 // storage's error.
 func (s *Server) BeginReplace(name, why string) (end func() error, err error) {
-	e, err := s.take(name, &why)
+	e, err := s.takeOutExport(name, &why)
 	if e == nil {
 		return nothingToEnd, err
 	}
 	e.replaced = true
-	return e.end, nil
+	return e.endIO, nil
 }
 
 func nothingToEnd() error { return nil }
 
-func finish(end func() error, err error) error {
+func waitForEnd(end func() error, err error) error {
 	if err != nil {
 		return err
 	}
 	return end()
 }
 
-// take removes an export. If why is not nil, it is to come back, and clients that ask for
+// takeOutExport removes an export. If why is not nil, it is to come back, and clients that ask for
 // it are told why it is away. e is nil if it was not there.
-func (s *Server) take(name string, why *string) (e *export, err error) {
+func (s *Server) takeOutExport(name string, why *string) (e *export, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e = s.exports[name]
@@ -201,16 +201,16 @@ func (s *Server) SetAllow(name string, allow []transport.Identity, all bool) err
 	e.cfg.Allow, e.cfg.AllowAll = slices.Clone(allow), all
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.kept = slices.DeleteFunc(e.kept, func(k *writer) bool { return !e.mayOpen(k.token.Peer) })
+	e.inGrace = slices.DeleteFunc(e.inGrace, func(k *writer) bool { return !e.mayOpen(k.token.Peer) })
 	return nil
 }
 
-// keepPlace reserves the place of a writer that may come back.
-func (s *Server) keepPlace(d *device, until time.Time) {
+// startGrace keeps out others than a writer that may come back.
+func (s *Server) startGrace(d *device, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.exp.mayOpen(d.sess.info.Peer) {
-		d.exp.keepPlace(d, until)
+		d.exp.startGrace(d, until)
 	}
 }
 
@@ -230,14 +230,14 @@ func (s *Server) SetWriters(name string, w Writers) error {
 	d := e.onlyWriterLocked()
 	e.mu.Unlock()
 	most := map[Writers]int{OneWriter: 1, MigrationWriters: 2, SharedWriters: maxWriters}[w]
-	switch p := s.places[e.disk]; {
+	switch p := s.reservations[e.disk]; {
 	case d != nil && w == OneWriter:
-		s.takeLocked(d)
+		s.reserveLocked(d)
 	case len(p.Writers) > most:
 		p.Writers = p.Writers[len(p.Writers)-most:]
-		s.places[e.disk], s.unwritten = p, true
+		s.reservations[e.disk], s.unwritten = p, true
 	}
-	s.saveLater()
+	s.saveReservationsLater()
 	return nil
 }
 
@@ -274,7 +274,7 @@ func (s *Server) Exports() []ExportInfo {
 	defer s.mu.Unlock()
 	infos := make([]ExportInfo, 0, len(s.exports))
 	for _, e := range s.exports {
-		i, p := e.describe(), s.places[e.disk]
+		i, p := e.describe(), s.reservations[e.disk]
 		i.Generation, i.Fenced = p.Generation, len(p.Fenced)
 		infos = append(infos, i)
 	}
@@ -282,8 +282,8 @@ func (s *Server) Exports() []ExportInfo {
 	return infos
 }
 
-// offered returns the exports that a peer may open.
-func (s *Server) offered(peer transport.Identity) []Listed {
+// exportsOpenTo returns the exports that a peer may open.
+func (s *Server) exportsOpenTo(peer transport.Identity) []Listed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var list []Listed
@@ -296,8 +296,8 @@ func (s *Server) offered(peer transport.Identity) []Listed {
 	return list
 }
 
-// lookUp finds an export that a session may open.
-func (s *Server) lookUp(name string, in *rtrs.SessionInfo) (*export, error) {
+// lookUpExport finds an export that a session may open.
+func (s *Server) lookUpExport(name string, in *rtrs.SessionInfo) (*export, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.exports[name]
@@ -322,7 +322,7 @@ func (s *Server) NewSession(info rtrs.SessionInfo) (rtrs.ServerHandler, error) {
 	return &session{srv: s, info: info, number: s.sessions.Add(1)}, nil
 }
 
-// Close removes all exports; the places of their writers stay. Close the rtrs.Server
+// Close removes all exports; the reservations of their writers stay. Close the rtrs.Server
 // first. It is idempotent.
 func (s *Server) Close() error {
 	s.mu.Lock()

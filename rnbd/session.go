@@ -34,8 +34,8 @@ type device struct {
 	readOnly   bool
 	migrates   bool // may be a second writer where that is permitted: it asks for it, or was one
 	since      time.Time
-	sectors    uint64 // the export's when it was opened. Set before closed is cleared
-	overtakes  *Place // the disk's before it took its place there; nil if it already had it
+	sectors    uint64       // the export's when it was opened. Set before closed is cleared
+	previous   *Reservation // the disk's before it was given a token there; nil if that has changed nothing
 
 	flushQueued atomic.Bool   // it is in export.toFlush
 	closed      atomic.Bool   // takes no more I/O
@@ -100,18 +100,18 @@ func (s *session) device(id uint32) *device { return s.devices.get(id) }
 func (s *session) Serve(r *rtrs.Request) {
 	var m ioMsg
 	if m.Parse(r.Header) {
-		s.io(r, &m)
+		s.serveIO(r, &m)
 		return
 	}
-	errno, opened := s.control(r)
-	if opened == nil || opened.overtakes == nil || s.srv.keepPlaces == nil {
+	errno, opened := s.serveControl(r)
+	if opened == nil || opened.previous == nil || s.srv.storeReservations == nil {
 		r.CompleteMore(errno)
 		return
 	}
 	s.srv.saves.Go(func() {
 		// Otherwise the previous writer could return after a restart of this server.
-		if err := s.srv.savePlaces(); err != nil {
-			s.srv.undoTake(opened)
+		if err := s.srv.saveReservations(); err != nil {
+			s.srv.undoReserve(opened)
 			opened.close()
 			(&openRsp{Result: openNotReady, Detail: "the server cannot write down who writes to it"}).Append(r.Data[:0])
 		}
@@ -126,7 +126,7 @@ func (s *session) BatchEnd() {}
 func (s *session) Closed(lost time.Time, _ error) {
 	until := lost.Add(s.srv.writerGrace)
 	for d := range s.devices.all {
-		s.srv.keepPlace(d, until)
+		s.srv.startGrace(d, until)
 		d.close()
 	}
 }
@@ -159,7 +159,7 @@ func (q *ioReq) Complete(errno syscall.Errno) {
 	d.exp.queueFlush(d)
 }
 
-func (s *session) io(r *rtrs.Request, m *ioMsg) {
+func (s *session) serveIO(r *rtrs.Request, m *ioMsg) {
 	d := s.device(m.Device)
 	if d == nil {
 		r.CompleteMore(syscall.ENODEV)
@@ -182,7 +182,7 @@ func (s *session) io(r *rtrs.Request, m *ioMsg) {
 		r.CompleteMore(syscall.EOPNOTSUPP)
 		return
 	}
-	if errno := d.check(r, m, op); errno != 0 {
+	if errno := d.checkIO(r, m, op); errno != 0 {
 		d.exp.counters.count(op, 0, errno)
 		r.CompleteMore(errno)
 		return
@@ -200,8 +200,8 @@ func (s *session) io(r *rtrs.Request, m *ioMsg) {
 	d.exp.queue.Do(op, r.Data, int64(m.Sector)*SectorSize, int64(m.Size), fl, q)
 }
 
-// check checks an I/O before the storage sees it.
-func (d *device) check(r *rtrs.Request, m *ioMsg, op block.Op) syscall.Errno {
+// checkIO checks an I/O before the storage sees it.
+func (d *device) checkIO(r *rtrs.Request, m *ioMsg, op block.Op) syscall.Errno {
 	sectors := uint64(m.Size) / SectorSize
 	switch {
 	case r.Dir != direction(op) || len(r.Data) != int(op.BufferLen(m.Size)) || m.Size%SectorSize != 0:

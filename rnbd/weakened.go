@@ -27,7 +27,7 @@ func (c *Client) newIDLocked() uint32 {
 }
 
 func (d *Disk) isDetached() bool { return d.closing.Load() && checks.On(checks.DetachedDisk) }
-func (d *Disk) drops(p *rtrs.Permit) bool {
+func (d *Disk) dropsParked(p *rtrs.Permit) bool {
 	u, _ := p.User.(*diskUser)
 	return u != nil && u.Disk == d && checks.On(checks.DetachedDisk)
 }
@@ -36,13 +36,13 @@ func mustWaitFor(n int64) bool { return n > 0 && checks.On(checks.CloseWaits) }
 
 func mayOpenLate(ctx context.Context) bool { return ctx.Err() != nil && checks.On(checks.LateOpen) }
 
-func (w *overlaps) begin(io *diskIO) bool {
+func (w *writeOrder) beginWrite(io *diskIO) bool {
 	if !checks.On(checks.PostingOrder) || !checks.On(checks.Succession) {
 		return true
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.admitLocked(io)
+	return w.beginWriteLocked(io)
 }
 
 func mustSettle(errno syscall.Errno) bool { return errno != 0 && checks.On(checks.Settled) }
@@ -51,11 +51,11 @@ func (c *Claim) isOfAnother(i *block.Identity) bool {
 	return !c.Disk.IsZero() && c.Disk != i.Disk && checks.On(checks.DiskIdentity)
 }
 
-func (u *unflushed) needLife() bool { return u.any() && checks.On(checks.StoreLife) }
+func (u *unflushed) needSameVerifier() bool { return u.any() && checks.On(checks.StoreLife) }
 
 func (d *Disk) hasOtherWriters() bool { return d.shared.Load() && checks.On(checks.InDoubt) }
 
-func (e *export) mostOthersLocked(d *device) int {
+func (e *export) mostOtherWritersLocked(d *device) int {
 	switch {
 	case e.cfg.Writers == SharedWriters || !checks.On(checks.OneWriter):
 		return math.MaxInt
@@ -65,11 +65,11 @@ func (e *export) mostOthersLocked(d *device) int {
 	return 0
 }
 
-// Another disk under the export's name has another place: if the disk's identity is not
-// checked, the place must not reveal it either.
-func (d *device) hasLost(was *Place) bool {
+// Another disk under the export's name has another reservation: if the disk's identity is
+// not checked, the reservation must not reveal it either.
+func (d *device) hasLostReservation(was *Reservation) bool {
 	return !d.readOnly && indexOf(was.Writers, d.attachment) < 0 &&
-		checks.On(checks.WritersPlace) && checks.On(checks.DiskIdentity)
+		checks.On(checks.WriterReservation) && checks.On(checks.DiskIdentity)
 }
 
 func (d *device) isFenced() bool { return d.fenced.Load() && checks.On(checks.Fence) }

@@ -12,7 +12,7 @@ import (
 // TestScenesWithoutTheirChecks shows that each scene finds the fault that its check
 // keeps away.
 func TestScenesWithoutTheirChecks(t *testing.T) {
-	for _, s := range slices.Concat(detachScenes, successionScenes, neighbourScenes, waitScenes, placeScenes, fenceScenes) {
+	for _, s := range slices.Concat(detachScenes, successionScenes, neighbourScenes, waitScenes, reservationScenes, fenceScenes) {
 		if s.check == checks.None {
 			continue
 		}

@@ -191,7 +191,7 @@ const (
 	openInUse     // another has it open for writing; detail: who
 	openOtherDisk // its UUID is not the requested one
 	openDamaged   // its storage has lost acknowledged writes; detail: how
-	openTaken     // another was let in since the claimed attachment was its writer; detail: who
+	openPreempted // another was let in since the claimed attachment was its writer; detail: who
 	openFenced    // the claimed attachment was fenced; detail: when. The rest is as if it were open
 	openResults
 )

@@ -105,7 +105,7 @@ var refusedDisks = []struct {
 	{rnbd.ErrInUse, api.CodeInUse, "detach it where it is attached, or have it exported with --writers shared if all writers know of each other, as those of a cluster's file system do; with --writers migration and `ironwarp attach --migration` a virtual machine moves"},
 	{rnbd.ErrOtherDisk, api.CodeInvalid, "if it is meant: `ironwarp detach --force %[1]s`, then `ironwarp attach %[1]s`"},
 	{rnbd.ErrDamaged, api.CodeUnavailable, "its administrator sees why with `ironwarp status` there"},
-	{rnbd.ErrPlaceTaken, api.CodeInUse, "unmount what is on it, `ironwarp detach --force %[1]s`, `ironwarp attach %[1]s`, and check the file system before it is mounted"},
+	{rnbd.ErrPreempted, api.CodeInUse, "unmount what is on it, `ironwarp detach --force %[1]s`, `ironwarp attach %[1]s`, and check the file system before it is mounted"},
 	{rnbd.ErrFenced, api.CodeForbidden, "unmount what is on it, `ironwarp detach --force %[1]s`; if this host may write to it again, `ironwarp attach %[1]s`, and check the file system before it is mounted"},
 	{rnbd.ErrWritesLost, api.CodeUnavailable, "unmount what is on it, `ironwarp detach --force %[1]s`, `ironwarp attach %[1]s`, and check the file system before it is mounted"},
 }

@@ -91,7 +91,7 @@ type opening struct {
 func New(cfg Config) *Exporter {
 	cfg.Closing = cmp.Or(cfg.Closing, storageTime)
 	r := &Exporter{cfg: cfg, log: cfg.Log, exports: map[string]*export{}, closing: map[chan struct{}]struct{}{}}
-	r.server = rnbd.NewServer(rnbd.ServerConfig{Logger: r.log, Places: r.loadPlaces(), KeepPlaces: r.savePlaces, NameOf: cfg.NameOf})
+	r.server = rnbd.NewServer(rnbd.ServerConfig{Logger: r.log, Reservations: r.loadReservations(), StoreReservations: r.storeReservations, NameOf: cfg.NameOf})
 	return r
 }
 

@@ -51,7 +51,7 @@ func (s *third) allow(who string) {
 func TestOvertakenWriterStaysAwayAfterAPowerCut(t *testing.T) {
 	off := checks.None
 	if checks.Weakened {
-		off = checks.WritersPlace
+		off = checks.WriterReservation
 	}
 	s := newThird(t, off)
 	s.attach(s.d)

@@ -288,7 +288,7 @@ func (c *client) forget(err error) {
 }
 
 func isForGood(err error) bool {
-	return errors.Is(err, rnbd.ErrWritesLost) || errors.Is(err, rnbd.ErrPlaceTaken) || errors.Is(err, rnbd.ErrFenced) || errors.Is(err, rnbd.ErrOtherDisk) || errors.Is(err, rnbd.ErrDamaged)
+	return errors.Is(err, rnbd.ErrWritesLost) || errors.Is(err, rnbd.ErrPreempted) || errors.Is(err, rnbd.ErrFenced) || errors.Is(err, rnbd.ErrOtherDisk) || errors.Is(err, rnbd.ErrDamaged)
 }
 
 // detachNow detaches the disk while it is in use, if it is attached.

@@ -293,7 +293,7 @@ func (w *world) excused(o *op) bool {
 		return w.plan.noPath.Fail
 	case errors.Is(o.why, rnbd.ErrDamaged):
 		return w.disk.damaged
-	case errors.Is(o.why, rnbd.ErrPlaceTaken):
+	case errors.Is(o.why, rnbd.ErrPreempted):
 		return !w.plan.shared && slices.ContainsFunc(w.attached, func(a *attachment) bool {
 			return a.client != o.by.client && !a.readOnly && a.call < o.ret
 		})

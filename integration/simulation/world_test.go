@@ -44,7 +44,7 @@ type world struct {
 
 	mu       sync.Mutex // guards the fields below it; innermost
 	server   *server
-	places   []rnbd.Place
+	places   []rnbd.Reservation
 	ops      []*op
 	attached []*attachment
 	begun    []began
@@ -179,7 +179,7 @@ func (w *world) startServer() {
 	w.mu.Lock()
 	places := slices.Clone(w.places)
 	w.mu.Unlock()
-	s.nb = rnbd.NewServer(rnbd.ServerConfig{Logger: w.log("server"), WriterGrace: w.plan.grace, Places: places, KeepPlaces: s.keep})
+	s.nb = rnbd.NewServer(rnbd.ServerConfig{Logger: w.log("server"), WriterGrace: w.plan.grace, Reservations: places, StoreReservations: s.keep})
 	must(s.addExport())
 	var err error
 	s.rt, err = rtrs.NewServer(rtrs.ServerConfig{ULP: s.ulp, QueueDepth: w.plan.depth, MaxIO: rtrs.MinMaxIO, Linger: w.plan.linger,
@@ -217,7 +217,7 @@ func must(err error) {
 }
 
 // keep stores the places of writers as a file would.
-func (s *server) keep(all []rnbd.Place) error {
+func (s *server) keep(all []rnbd.Reservation) error {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	if s.dead.Load() {

@@ -77,7 +77,7 @@ const (
 	KilledInSync // nor is it forgotten when the daemon dies in the call that would get it
 	RestoredFile // a reload takes the file that stands at an export's path
 	OneWriter    // an export has one writer unless it is shared
-	WritersPlace // a writer whose place another has had since does not go on
+	WriterReservation // a writer whose place another has had since does not go on
 	Fence        // a writer that was fenced writes no more in the session that it has
 	ReadyFirst   // I/O of a disk whose export is not open yet waits for it
 	Settled      // a write waits for the end of one that has failed without a path

@@ -33,8 +33,8 @@ type hosts struct {
 	writers Writers       // that it permits, if they do not share
 
 	mu     sync.Mutex
-	stored []Place // by the server
-	fails  error   // of what it stores
+	stored []Reservation // by the server
+	fails  error         // of what it stores
 }
 
 var hostA, hostB = netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
@@ -55,11 +55,11 @@ func newHostsOf(t testing.TB, shared bool, r *ram) *hosts {
 	return h
 }
 
-// start starts the server, which knows the places that the one before has stored.
+// start starts the server, which knows the reservations that the one before has stored.
 func (h *hosts) start(t testing.TB, at netip.AddrPort, shared bool) {
 	h.testServer = startServerOn(t, overFrom(netip.Addr{}), at, rtrs.ServerConfig{Linger: h.linger})
 	h.Server.writerGrace = time.Nanosecond
-	h.Server.keepPlaces = func(all []Place) error {
+	h.Server.storeReservations = func(all []Reservation) error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.fails == nil {
@@ -68,7 +68,7 @@ func (h *hosts) start(t testing.TB, at netip.AddrPort, shared bool) {
 		return h.fails
 	}
 	for _, p := range h.stored {
-		h.Server.places[p.Disk] = p
+		h.Server.reservations[p.Disk] = p
 	}
 	e := ramExport("r", h.r)
 	e.Writers = h.writers
@@ -85,7 +85,7 @@ func (h *hosts) restart(t testing.TB, shared bool) {
 	h.start(t, h.addr, shared)
 }
 
-// cutOff takes a's path away, and waits until it may lose its place.
+// cutOff takes a's path away, and waits until its grace period is over.
 func (h *hosts) cutOff(t testing.TB) {
 	h.link.set(false)
 	eventually(t, "the path is lost", func() bool { return h.a.Info().State == rtrs.Reconnecting })
@@ -111,10 +111,10 @@ func (h *hosts) writeAndLeave(t testing.TB) {
 
 // A writer that was away while another had the disk open is not let in again: what it
 // wrote last, and has not been told of, would land on what the other has written.
-func TestWriterWhosePlaceWasTakenDoesNotGoOn(t *testing.T) { play(t, placeScenes) }
+func TestPreemptedWriterDoesNotGoOn(t *testing.T) { play(t, reservationScenes) }
 
-var placeScenes = []scene{
-	{"another host came, wrote and left", checks.WritersPlace, overtaken},
+var reservationScenes = []scene{
+	{"another host came, wrote and left", checks.WriterReservation, overtaken},
 	{"a write in doubt, and several writers", checks.InDoubt, inDoubt},
 	{"a write in doubt, and several writers from then on", checks.InDoubt, inDoubtSharedLater},
 }
@@ -130,7 +130,7 @@ func overtaken(t *testing.T) error {
 	if got := h.r.at(0); got != 2 {
 		return fmt.Errorf("the disk has %d, a write from before; %d was acknowledged last", got, 2)
 	}
-	if err := h.disk.Info().Err; errno != syscall.EIO || !errors.Is(err, ErrPlaceTaken) || !strings.Contains(err.Error(), "by whom: plaintext:127.0.0.2") {
+	if err := h.disk.Info().Err; errno != syscall.EIO || !errors.Is(err, ErrPreempted) || !strings.Contains(err.Error(), "by whom: plaintext:127.0.0.2") {
 		return fmt.Errorf("%w: %w", errno, err)
 	}
 	return nil
@@ -202,7 +202,7 @@ func inDoubt(t *testing.T) error {
 	return nil
 }
 
-func TestPlaceOfAWriter(t *testing.T) {
+func TestReservationOfAWriter(t *testing.T) {
 	for name, c := range map[string]struct {
 		taken   bool
 		shared  bool
@@ -273,7 +273,7 @@ func TestPlaceOfAWriter(t *testing.T) {
 				t.Errorf("a read: %v", e)
 			}
 			for _, writers := range []Writers{SharedWriters, MigrationWriters, OneWriter} { // a server that would let it in is not asked
-				if err := errors.Join(h.SetWriters("r", writers), h.disk.reopen(testContext(t), h.a.rt, nil)); !errors.Is(err, ErrPlaceTaken) {
+				if err := errors.Join(h.SetWriters("r", writers), h.disk.reopen(testContext(t), h.a.rt, nil)); !errors.Is(err, ErrPreempted) {
 					t.Errorf("opened again: %v", err)
 				}
 			}
@@ -283,7 +283,7 @@ func TestPlaceOfAWriter(t *testing.T) {
 			a := connectAs(t, "a again", overFrom(hostA), h.addr)
 			eventually(t, "it is refused after its restart", func() bool {
 				_, err := a.Open(testContext(t), "r", OpenOptions{Claim: claim})
-				return errors.Is(err, ErrPlaceTaken)
+				return errors.Is(err, ErrPreempted)
 			})
 			var d *Disk
 			eventually(t, "it is let in anew", func() bool {
@@ -329,7 +329,7 @@ func TestOnlyWriterOfSharedDiskBecomesItsWriter(t *testing.T) {
 }
 
 // What peers of before know nothing of stays as it was to them.
-func TestOpenWithoutThePlaceIsAsBefore(t *testing.T) {
+func TestOpenWithoutTheReservationIsAsBefore(t *testing.T) {
 	m := openMsg{Access: accessRW, Name: "docs", Claim: Claim{Attachment: block.ID{2}}}
 	old, b := m.Append(nil), []byte(nil)
 	m.Claim.Writer = true
@@ -343,17 +343,17 @@ func TestOpenWithoutThePlaceIsAsBefore(t *testing.T) {
 	}
 }
 
-// Changes that come while places are written down are written with the next list, all at
+// Changes that come while reservations are written down are written with the next list, all at
 // once: a peer that opens and closes a disk again and again keeps nobody waiting.
-func TestPlacesAreWrittenTogether(t *testing.T) {
+func TestReservationsAreStoredTogether(t *testing.T) {
 	const disks = 20
 	writing, written := make(chan struct{}, disks+1), make(chan struct{})
 	close(written) // at first
 	var lists atomic.Int32
 	var mu sync.Mutex
-	var last []Place
+	var last []Reservation
 	s := startServer(t)
-	s.keepPlaces = func(all []Place) error {
+	s.storeReservations = func(all []Reservation) error {
 		lists.Add(1)
 		mu.Lock()
 		wait := written
@@ -388,18 +388,18 @@ func TestPlacesAreWrittenTogether(t *testing.T) {
 		t.Errorf("%d changes at once are written in %d lists", disks, n)
 	}
 	for _, p := range last {
-		if !p.hasLeft() {
+		if !p.allLeft() {
 			t.Errorf("%v has not left", p)
 		}
 	}
 	if len(last) != disks {
-		t.Errorf("%d places are written", len(last))
+		t.Errorf("%d reservations are stored", len(last))
 	}
 }
 
-// Disks that are opened while the places are being stored share the next time, and none is
-// open before its place is stored.
-func TestPlacesAreStoredForAllThatWait(t *testing.T) {
+// Disks that are opened while the reservations are being stored share the next time, and none is
+// open before its reservation is stored.
+func TestReservationsAreStoredForAllThatWait(t *testing.T) {
 	const disks = 20
 	var exports []Export
 	for i := range disks {
@@ -413,8 +413,8 @@ func TestPlacesAreStoredForAllThatWait(t *testing.T) {
 		return n
 	}
 	var mu sync.Mutex
-	var stored [][]Place
-	srv.Server.keepPlaces = func(all []Place) error {
+	var stored [][]Reservation
+	srv.Server.storeReservations = func(all []Reservation) error {
 		eventually(t, "all are asked for", func() bool { return opened() == disks })
 		mu.Lock()
 		defer mu.Unlock()
@@ -432,8 +432,8 @@ func TestPlacesAreStoredForAllThatWait(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if last := stored[len(stored)-1]; !slices.ContainsFunc(last, func(p Place) bool { return indexOf(p.Writers, d.claim.Attachment) >= 0 }) {
-				t.Errorf("%s is open, and its place is not stored", d.Export())
+			if last := stored[len(stored)-1]; !slices.ContainsFunc(last, func(p Reservation) bool { return indexOf(p.Writers, d.claim.Attachment) >= 0 }) {
+				t.Errorf("%s is open, and its reservation is not stored", d.Export())
 			}
 		})
 	}

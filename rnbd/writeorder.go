@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// overlaps makes overlapping writes of a disk begin one after the other, in the order of
+// writeOrder makes overlapping writes of a disk begin one after the other, in the order of
 // submission. An unanswered write is resent when its path is lost, although the server
 // may have carried it out: if a later overlapping write had been acknowledged meanwhile,
 // the earlier data would overwrite it. One that failed without an answer may still be
 // executed, until it is settled.
-type overlaps struct {
+type writeOrder struct {
 	mu     sync.Mutex // guards the fields below it
 	flying []extent
 	held   []*diskIO // in order; each overlaps a flying write or an earlier held one
@@ -26,7 +26,7 @@ func extentOf(io *diskIO) extent { return extent{io.off, io.off + uint64(io.n), 
 
 func (e extent) overlaps(o extent) bool { return e.from < o.to && o.from < e.to }
 
-func (w *overlaps) admitLocked(io *diskIO) bool {
+func (w *writeOrder) beginWriteLocked(io *diskIO) bool {
 	e := extentOf(io)
 	if slices.ContainsFunc(w.flying, e.overlaps) || slices.ContainsFunc(w.held, func(h *diskIO) bool { return e.overlaps(extentOf(h)) }) {
 		w.held = append(w.held, io)
@@ -36,9 +36,9 @@ func (w *overlaps) admitLocked(io *diskIO) bool {
 	return true
 }
 
-// end records that a write has ended, sent or not. It returns those that may be sent now,
+// endWrite records that a write has ended, sent or not. It returns those that may be sent now,
 // linked by next.
-func (w *overlaps) end(io *diskIO) (ready *diskIO) {
+func (w *writeOrder) endWrite(io *diskIO) (ready *diskIO) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	same := func(e extent) bool { return e.io == io }
@@ -51,7 +51,7 @@ func (w *overlaps) end(io *diskIO) (ready *diskIO) {
 	held, tail := w.held, &ready
 	w.held = held[:0]
 	for _, h := range held {
-		if w.admitLocked(h) {
+		if w.beginWriteLocked(h) {
 			*tail, tail = h, &h.next
 		}
 	}
@@ -59,8 +59,8 @@ func (w *overlaps) end(io *diskIO) (ready *diskIO) {
 	return ready
 }
 
-// succeed has another write stand for one that was sent.
-func (w *overlaps) succeed(io, by *diskIO) {
+// substitute has another write stand for one that was sent.
+func (w *writeOrder) substitute(io, by *diskIO) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.flying {
@@ -70,8 +70,8 @@ func (w *overlaps) succeed(io, by *diskIO) {
 	}
 }
 
-// drop removes writes that have not been sent.
-func (w *overlaps) drop(which func(*diskIO) bool) (all []*diskIO) {
+// dropHeld removes writes that have not been sent.
+func (w *writeOrder) dropHeld(which func(*diskIO) bool) (all []*diskIO) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.held = slices.DeleteFunc(w.held, func(io *diskIO) bool {

@@ -19,7 +19,7 @@ func isTemporary(err error) bool {
 	return errors.Is(err, ErrNotReady) || errors.Is(err, syscall.EBUSY)
 }
 
-func (d *Disk) waitLocked() {
+func (d *Disk) beginWaitLocked() {
 	if d.ended != nil {
 		return
 	}
@@ -64,8 +64,8 @@ func (d *Disk) retryOpen(ended <-chan struct{}) {
 	}
 }
 
-// wait waits until the disk stops waiting.
-func (d *Disk) wait(ctx context.Context) error {
+// waitUntilOpen waits until the disk stops waiting.
+func (d *Disk) waitUntilOpen(ctx context.Context) error {
 	d.mu.Lock()
 	ended := d.ended
 	d.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 )
 
 // Token is a client's right to write to a disk, which its attachment names. The client has
-// it from when it opens the disk for writing until it is fenced, or another takes its place.
+// it from when it opens the disk for writing until it is fenced, or another preempts it.
 type Token struct {
 	Attachment block.ID           `json:"attachment"`
 	Peer       transport.Identity `json:"peer"`
@@ -22,18 +22,18 @@ type Token struct {
 	Name string `json:"name,omitempty"`
 	// Generation is the disk's when the token was given, or when it was fenced.
 	Generation uint64 `json:"generation"`
-	// Left reports that the writer has closed the disk, or its export was removed: no place
-	// is kept for it. It may return as long as it has the token.
+	// Left reports that the writer has closed the disk, or its export was removed: it has
+	// no grace period. It may return as long as it has the token.
 	Left bool `json:"left,omitempty"`
 }
 
-// Place is who may write to a disk. It outlives sessions, re-added exports, and servers.
-type Place struct {
+// Reservation is who may write to a disk. It outlives sessions, re-added exports, and servers.
+type Reservation struct {
 	Disk block.ID `json:"disk"`
 	// Generation counts the fences.
 	Generation uint64 `json:"generation,omitempty"`
 	// Writers have a token. Of an export with one writer there is one, and another that is
-	// let in takes its place. They are in the order in which they were let in last.
+	// let in preempts it. They are in the order in which they were let in last.
 	Writers []Token `json:"writers"`
 	// Fenced are the tokens that were void last, in that order. None that neither list has
 	// is accepted either: this one is there to name the reason.
@@ -45,7 +45,7 @@ func indexOf(tokens []Token, attachment block.ID) int {
 }
 
 // without returns tokens without that of an attachment. It does not change them, since
-// a Place's lists may be in use elsewhere.
+// a Reservation's lists may be in use elsewhere.
 func without(tokens []Token, attachment block.ID) []Token {
 	i := indexOf(tokens, attachment)
 	if i < 0 {
@@ -54,7 +54,7 @@ func without(tokens []Token, attachment block.ID) []Token {
 	return slices.Delete(slices.Clone(tokens), i, i+1)
 }
 
-func (p *Place) hasLeft() bool {
+func (p *Reservation) allLeft() bool {
 	return !slices.ContainsFunc(p.Writers, func(t Token) bool { return !t.Left })
 }
 
@@ -63,25 +63,25 @@ func (d *device) token() Token {
 	return Token{Attachment: d.attachment, Peer: d.sess.info.Peer, Name: d.name}
 }
 
-// admit attaches a device to its export, and gives a writing device a token. had reports
+// admitDevice attaches a device to its export, and gives a writing device a token. had reports
 // whether its attachment claims to have one. refused is the answer if it is refused,
 // otherwise nil.
-func (s *Server) admit(d *device, had bool) (refused *openRsp, err error) {
+func (s *Server) admitDevice(d *device, had bool) (refused *openRsp, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was, known := s.places[d.exp.disk]
+	was, known := s.reservations[d.exp.disk]
 	d.migrates = d.migrates || had && indexOf(was.Writers, d.attachment) >= 0
 	// A client that was fenced before it had its answer does not know yet that it had a token.
 	i, last := indexOf(was.Fenced, d.attachment), len(was.Writers)-1
-	if fenced := i >= 0 && !d.attachment.IsZero(); (had || fenced) && d.hasLost(&was) {
+	if fenced := i >= 0 && !d.attachment.IsZero(); (had || fenced) && d.hasLostReservation(&was) {
 		switch {
 		case i >= 0:
 			return &openRsp{Result: openFenced, Detail: fmt.Sprintf("in generation %d", was.Fenced[i].Generation)}, nil
-		case s.keepPlaces == nil && d.exp.writers() != OneWriter: // nobody knows who had one before the server
+		case s.storeReservations == nil && d.exp.writers() != OneWriter: // nobody knows who had one before the server
 		case known && last >= 0:
-			return &openRsp{Result: openTaken, Detail: printable.Text(string(was.Writers[last].Peer))}, nil
-		case s.keepPlaces != nil:
-			return &openRsp{Result: openTaken, Detail: "no longer known there"}, nil
+			return &openRsp{Result: openPreempted, Detail: printable.Text(string(was.Writers[last].Peer))}, nil
+		case s.storeReservations != nil:
+			return &openRsp{Result: openPreempted, Detail: "no longer known there"}, nil
 		}
 	}
 	switch w, err := d.exp.attach(d); {
@@ -91,15 +91,15 @@ func (s *Server) admit(d *device, had bool) (refused *openRsp, err error) {
 		return &openRsp{Result: openInUse, Detail: w.String()}, nil
 	}
 	if !d.readOnly {
-		s.takeLocked(d)
+		s.reserveLocked(d)
 	}
 	d.closed.Store(false)
 	return nil, nil
 }
 
-// takeLocked gives a device's client a token, and makes it the disk's last writer.
-func (s *Server) takeLocked(d *device) {
-	was := s.places[d.exp.disk]
+// reserveLocked gives a device's client a token, and makes it the disk's last writer.
+func (s *Server) reserveLocked(d *device) {
+	was := s.reservations[d.exp.disk]
 	t := d.token()
 	t.Generation = was.Generation
 	i, last := indexOf(was.Writers, t.Attachment), len(was.Writers)-1
@@ -110,8 +110,8 @@ func (s *Server) takeLocked(d *device) {
 	if i >= 0 && i == last && was.Writers[i] == t && (last == 0 || mode != OneWriter) {
 		return
 	}
-	d.overtakes = &was
-	p := Place{Disk: d.exp.disk, Generation: was.Generation, Fenced: without(was.Fenced, t.Attachment)}
+	d.previous = &was
+	p := Reservation{Disk: d.exp.disk, Generation: was.Generation, Fenced: without(was.Fenced, t.Attachment)}
 	switch {
 	case mode == SharedWriters:
 		p.Writers = without(was.Writers, t.Attachment)
@@ -124,50 +124,50 @@ func (s *Server) takeLocked(d *device) {
 		p.Writers = without(p.Writers, p.Writers[drop].Attachment)
 	}
 	p.Writers = append(slices.Clip(p.Writers), t)
-	for disk, o := range s.places {
-		if len(s.places) < maxPlaces {
+	for disk, o := range s.reservations {
+		if len(s.reservations) < maxReservations {
 			break
 		}
-		if o.hasLeft() && o.Generation == 0 {
-			delete(s.places, disk)
+		if o.allLeft() && o.Generation == 0 {
+			delete(s.reservations, disk)
 		}
 	}
-	s.places[p.Disk], s.unwritten = p, true
+	s.reservations[p.Disk], s.unwritten = p, true
 }
 
-// undoTake undoes takeLocked, because the place could not be stored: the token is void, and
+// undoReserve undoes reserveLocked, because the reservation could not be stored: the token is void, and
 // those that it has replaced are not, unless they were fenced meanwhile.
-func (s *Server) undoTake(d *device) {
+func (s *Server) undoReserve(d *device) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unwritten = true
-	p := s.places[d.exp.disk]
+	p := s.reservations[d.exp.disk]
 	if indexOf(p.Writers, d.attachment) < 0 {
 		return
 	}
 	p.Writers = without(p.Writers, d.attachment)
 	var back []Token
-	for _, t := range d.overtakes.Writers {
+	for _, t := range d.previous.Writers {
 		if indexOf(p.Writers, t.Attachment) < 0 && indexOf(p.Fenced, t.Attachment) < 0 {
 			back = append(back, t)
 		}
 	}
 	p.Writers = append(back, p.Writers...)
-	s.places[p.Disk] = p
+	s.reservations[p.Disk] = p
 	if len(p.Writers) == 0 && p.Generation == 0 {
-		delete(s.places, p.Disk)
+		delete(s.reservations, p.Disk)
 	}
 }
 
-// leavePlace vacates the place of a device that its client closes. If it was one of the
+// releaseReservation gives up that of a device which its client closes. If it was one of the
 // two of a migration, that is over: the other one writes from then on, and this one's token
 // is void.
-func (s *session) leavePlace(id uint32) {
+func (s *session) releaseReservation(id uint32) {
 	d := s.device(id)
 	if d == nil || d.readOnly {
 		return
 	}
-	s.srv.vacate(d.exp.disk, func(t Token) bool { return t.Attachment == d.attachment && t.Peer == s.info.Peer })
+	s.srv.releaseWriters(d.exp.disk, func(t Token) bool { return t.Attachment == d.attachment && t.Peer == s.info.Peer })
 	if d.exp.writers() == MigrationWriters {
 		s.srv.endMigration(d)
 	}
@@ -176,18 +176,18 @@ func (s *session) leavePlace(id uint32) {
 func (s *Server) endMigration(d *device) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.places[d.exp.disk]; len(p.Writers) > 1 && indexOf(p.Writers, d.attachment) >= 0 {
+	if p := s.reservations[d.exp.disk]; len(p.Writers) > 1 && indexOf(p.Writers, d.attachment) >= 0 {
 		p.Writers = without(p.Writers, d.attachment)
-		s.places[p.Disk], s.unwritten = p, true
-		s.saveLater()
+		s.reservations[p.Disk], s.unwritten = p, true
+		s.saveReservationsLater()
 	}
 }
 
-// vacate records that those writers of a disk have left their places.
-func (s *Server) vacate(disk block.ID, whom func(Token) bool) {
+// releaseWriters records that those writers of a disk have left.
+func (s *Server) releaseWriters(disk block.ID, whom func(Token) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.places[disk]
+	p := s.reservations[disk]
 	left := false
 	p.Writers = slices.Clone(p.Writers)
 	for i := range p.Writers {
@@ -196,30 +196,30 @@ func (s *Server) vacate(disk block.ID, whom func(Token) bool) {
 		}
 	}
 	if left {
-		s.places[disk], s.unwritten = p, true
-		s.saveLater()
+		s.reservations[disk], s.unwritten = p, true
+		s.saveReservationsLater()
 	}
 }
 
 func anyToken(Token) bool { return true }
 
-// keepPlaceLocked reserves the place of the client that had a disk open for writing
+// startGraceLocked keeps out others than the client that had a disk open for writing
 // before its export was added.
-func (s *Server) keepPlaceLocked(e *export) {
-	p := s.places[e.disk]
+func (s *Server) startGraceLocked(e *export) {
+	p := s.reservations[e.disk]
 	for _, t := range p.Writers {
 		if !t.Left && e.mayOpen(t.Peer) && e.cfg.Writers != SharedWriters {
-			e.kept = append(e.kept, &writer{token: t, until: time.Now().Add(s.writerGrace)})
+			e.inGrace = append(e.inGrace, &writer{token: t, until: time.Now().Add(s.writerGrace)})
 		}
 	}
 }
 
-// saveLater stores the places in the background.
-func (s *Server) saveLater() { s.saves.Go(func() { _ = s.savePlaces() }) }
+// saveReservationsLater stores the reservations in the background.
+func (s *Server) saveReservationsLater() { s.saves.Go(func() { _ = s.saveReservations() }) }
 
-// savePlaces stores the current places, unless that has already been done.
-func (s *Server) savePlaces() error {
-	if s.keepPlaces == nil {
+// saveReservations stores the current reservations, unless that has already been done.
+func (s *Server) saveReservations() error {
+	if s.storeReservations == nil {
 		return nil
 	}
 	s.saving.Lock()
@@ -229,10 +229,10 @@ func (s *Server) savePlaces() error {
 		s.mu.Unlock()
 		return nil
 	}
-	all := slices.SortedFunc(maps.Values(s.places), func(a, b Place) int { return bytes.Compare(a.Disk[:], b.Disk[:]) })
+	all := slices.SortedFunc(maps.Values(s.reservations), func(a, b Reservation) int { return bytes.Compare(a.Disk[:], b.Disk[:]) })
 	s.unwritten = false
 	s.mu.Unlock()
-	err := s.keepPlaces(all)
+	err := s.storeReservations(all)
 	if err != nil {
 		s.mu.Lock()
 		s.unwritten = true
