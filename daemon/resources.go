@@ -74,7 +74,7 @@ func (d *Daemon) applyPeerShares(next *config.Config) {
 	if err := d.dev.SetPeers(quotas); err != nil {
 		d.log.Error("the RNIC keeps the quotas that peers had", "error", err)
 	}
-	if err := d.sessions.Keep(attaching); err != nil {
+	if err := d.sessions.KeepRoom(attaching); err != nil {
 		d.log.Warn("memory is too short now for a session of each peer that may attach exports; until it is there nobody gets a second one", "error", err)
 	}
 	d.endOvertrusted()

@@ -13,7 +13,7 @@ import (
 // If not, the session is ended. The TCP connections of a killed process end with it at
 // once, but an SCTP association in UDP just falls silent.
 func (s *session) isAlive(ctx context.Context) bool {
-	paths := s.live()
+	paths := s.openPaths()
 	answers := make(chan bool, len(paths))
 	for _, p := range paths {
 		go func() { answers <- p.isAlive(ctx) }()

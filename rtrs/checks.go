@@ -47,11 +47,11 @@ func (cl *Client) unparkLocked() *Permit {
 }
 
 // AtMostOnce: a write that comes again is not executed again, nor one that comes late.
-func (s *slot) repeatedLocked(r *Request) (verdict, syscall.Errno) {
+func (s *slot) repeatedWriteLocked(r *Request) (verdict, syscall.Errno) {
 	if s.state == slotExecuting {
 		return s.waitLocked(r)
 	}
-	return answer, s.errno
+	return verdictAnswer, s.errno
 }
 
-func (s *slot) pastLocked() (verdict, syscall.Errno) { return answer, syscall.ESTALE }
+func (s *slot) lateRequestLocked() (verdict, syscall.Errno) { return verdictAnswer, syscall.ESTALE }

@@ -175,7 +175,7 @@ func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	for _, t := range cl.Paths() {
 		cl.running.Go(func() { t.run(ctx) })
 	}
-	if err := cl.first(ctx); err != nil {
+	if err := cl.waitForFirstPath(ctx); err != nil {
 		return fail(err)
 	}
 	return cl, nil
@@ -235,17 +235,17 @@ func (cl *Client) Close() error {
 	cl.mu.Unlock()
 	close(cl.ended)
 	if cl.pool.close() {
-		cl.release()
+		cl.freeMemoryOnce()
 	}
 	return nil
 }
 
-// release frees the session's memory once all permits are in the pool.
-func (cl *Client) release() { cl.releaseOnce.Do(cl.releaseMemory) }
+// freeMemoryOnce frees the session's memory once all permits are in the pool.
+func (cl *Client) freeMemoryOnce() { cl.releaseOnce.Do(cl.releaseMemory) }
 
 func (cl *Client) releaseMemory() {
 	for _, t := range cl.Paths() {
-		t.leave()
+		t.dropUser()
 	}
 	cl.homes.free()
 }

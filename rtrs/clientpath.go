@@ -169,9 +169,9 @@ func (c *clientConn) response(imm uint64, stats *Stats) {
 	mine := p.state.CompareAndSwap(c.path.flying(permitFlying), permitIdle) || p.state.CompareAndSwap(c.path.flying(permitControl), permitIdle)
 	settle := !mine && p.state.CompareAndSwap(c.path.flying(permitSettle), permitIdle)
 	if ch.posted != 0 {
-		t.measure(nanotime() - ch.posted)
+		t.noteLatency(nanotime() - ch.posted)
 	}
-	if t.free(ch) != nil && errno == 0 {
+	if t.freeChunk(ch) != nil && errno == 0 {
 		errno = syscall.EIO
 	}
 	switch {
@@ -264,7 +264,7 @@ func (t *clientPath) watch() {
 			}
 			t.avoid(away >= avoidAfter)
 			if away >= avoidAfter && t.cl.hasOther(t) {
-				t.cl.move(t)
+				t.cl.failOver(t)
 			}
 			continue
 		case <-tick:
@@ -289,7 +289,7 @@ func (t *clientPath) avoid(on bool) {
 	t.cl.mu.Lock()
 	defer t.cl.mu.Unlock()
 	t.avoided.Store(on)
-	t.cl.reckonLocked()
+	t.cl.noteOutageLocked()
 }
 
 // isPaused reports whether a connection's security association is down.

@@ -22,9 +22,9 @@ type controls struct {
 	waiters  []chan *Permit // of capacity 1, in the order of their calls
 }
 
-// take returns a permit for a request by a path. It waits until one is free, and fails with
+// get returns a permit for a request by a path. It waits until one is free, and fails with
 // ctx's error.
-func (c *controls) take(ctx context.Context, path *clientPath) (*Permit, error) {
+func (c *controls) get(ctx context.Context, path *clientPath) (*Permit, error) {
 	c.mu.Lock()
 	if p := c.freeLocked(path); p != nil {
 		c.mu.Unlock()
@@ -84,7 +84,7 @@ func (c *controls) put(p *Permit) {
 		p.moveTo(nil)
 		c.own = p
 		if c.cl.pool.lend(-1) {
-			c.cl.release()
+			c.cl.freeMemoryOnce()
 		}
 	default:
 		c.borrowed--
@@ -126,7 +126,7 @@ func (cl *Client) Control(ctx context.Context, header, answer []byte) error {
 	if err != nil {
 		return err
 	}
-	p, err := cl.controls.take(ctx, path)
+	p, err := cl.controls.get(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -164,14 +164,14 @@ func (cl *Client) Control(ctx context.Context, header, answer []byte) error {
 	}
 }
 
-// void ends a control request whose path is lost, or waits for its security association. If
+// voidControl ends a control request whose path is lost, or waits for its security association. If
 // there is another path, it first sends the slot's next number there, with nothing to do: then a
 // server that gets the request late does not carry it out.
-func (cl *Client) void(p *Permit) {
+func (cl *Client) voidControl(p *Permit) {
 	if !p.unsettled {
 		p.dir, p.n, p.hlen, p.done, p.unsettled = Write, 0, 0, voiding{p.done}, true
 		p.turn++
-		if t := cl.pick(p); t != nil && t.post(p, false) {
+		if t := cl.choosePath(p); t != nil && t.post(p, false) {
 			return
 		}
 	}

@@ -127,7 +127,7 @@ func (cl *Client) enter(ctx context.Context, t *clientPath, epoch uuid) error {
 		cl.epoch = epoch // before anything is sent that this server may be executing then
 		cl.mu.Unlock()
 	}
-	return cl.resume(t)
+	return cl.resumeIO(t)
 }
 
 func (cl *Client) qpConfig(cq *verbs.CQ) verbs.QPConfig {

@@ -67,7 +67,7 @@ func (cl *Client) SetHeartbeat(c HeartbeatConfig) {
 	c = c.withDefaults()
 	cl.heartbeat.Store(&c)
 	for _, t := range cl.Paths() {
-		t.look()
+		t.wake()
 	}
 }
 

@@ -111,7 +111,7 @@ type ServerPathInfo struct {
 
 func (s *session) describe() ServerSessionInfo {
 	i := ServerSessionInfo{Peer: s.key.peer, Name: s.name, Trust: s.trust, Executing: s.executing(), Stats: s.counters.snapshot()}
-	for _, p := range s.live() {
+	for _, p := range s.openPaths() {
 		d := p.describe()
 		i.Paths, i.Conns = append(i.Paths, d), append(i.Conns, d.Conns...)
 	}

@@ -67,9 +67,9 @@ const (
 	// dialTimeout bounds one attempt to open one connection, key exchange
 	// included.
 	dialTimeout = 60 * time.Second
-	// fenceWait is how long a server lets a new session wait for the requests of its
+	// predecessorWait is how long a server lets a new session wait for the requests of its
 	// predecessor before it answers EBUSY (the client retries).
-	fenceWait = 2 * time.Second
+	predecessorWait = 2 * time.Second
 	// maxDying bounds the incarnations of a path that still have requests at the handler
 	// when the next one comes, as each holds the memory of a path.
 	maxDying = 2

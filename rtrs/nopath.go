@@ -38,7 +38,7 @@ func (cl *Client) SetNoPath(to NoPath) {
 	paths := slices.Clone(cl.paths)
 	cl.mu.Unlock()
 	for _, t := range paths {
-		t.look() // whether its security association is there, which matters now
+		t.wake() // whether its security association is there, which matters now
 	}
 }
 
@@ -56,9 +56,9 @@ func (cl *Client) NoPath() <-chan struct{} {
 	return cl.failingCh
 }
 
-// reckonLocked notes whether there is a path that can take I/O. Control requests go by such a
+// noteOutageLocked notes whether there is a path that can take I/O. Control requests go by such a
 // one, if there is.
-func (cl *Client) reckonLocked() {
+func (cl *Client) noteOutageLocked() {
 	up := *cl.up.Load()
 	i := slices.IndexFunc(up, func(t *clientPath) bool { return !t.avoided.Load() })
 	usable := i >= 0
@@ -74,7 +74,7 @@ func (cl *Client) reckonLocked() {
 		ctx, end := context.WithCancel(cl.ctx)
 		o := &outage{since: time.Now(), end: end}
 		cl.outage = o
-		cl.running.Go(func() { cl.sitOut(ctx, o) })
+		cl.running.Go(func() { cl.failAfterOutage(ctx, o) })
 	}
 }
 
@@ -91,8 +91,8 @@ func (cl *Client) setFailingLocked(on bool) {
 	cl.pool.refuse(nil)
 }
 
-// sitOut has I/O fail when an outage has lasted for as long as it may.
-func (cl *Client) sitOut(ctx context.Context, o *outage) {
+// failAfterOutage has I/O fail when an outage has lasted for as long as it may.
+func (cl *Client) failAfterOutage(ctx context.Context, o *outage) {
 	for {
 		cl.mu.Lock()
 		np, changed := cl.noPath, cl.noPathSet
@@ -105,7 +105,7 @@ func (cl *Client) sitOut(ctx context.Context, o *outage) {
 		}
 		select {
 		case <-due:
-			cl.giveUp(ctx, o)
+			cl.failAllIO(ctx, o)
 			select {
 			case <-changed:
 			case <-ctx.Done():
@@ -118,10 +118,10 @@ func (cl *Client) sitOut(ctx context.Context, o *outage) {
 	}
 }
 
-// giveUp has all I/O fail. A path that is up, and waits for its security association, is torn
+// failAllIO has all I/O fail. A path that is up, and waits for its security association, is torn
 // down: what it has not sent yet would be carried out at some time, when nobody expects it
 // any more.
-func (cl *Client) giveUp(ctx context.Context, o *outage) {
+func (cl *Client) failAllIO(ctx context.Context, o *outage) {
 	cl.mu.Lock()
 	if ctx.Err() != nil || !cl.noPath.Fail || cl.failing {
 		cl.mu.Unlock()
@@ -183,11 +183,11 @@ func (p *Permit) OnSettled(f func()) bool {
 	return p.unsettled
 }
 
-// settle finds out, when there is a path, that an unsettled permit's write is executed no
+// settlePermit finds out, when there is a path, that an unsettled permit's write is executed no
 // more, and puts the permit back then. It sends the write's number again, with nothing to
 // write: a server that has had it answers when its execution has ended, and one that has not
 // does not execute it when it arrives late.
-func (cl *Client) settle(p *Permit) {
+func (cl *Client) settlePermit(p *Permit) {
 	p.n, p.hlen, p.done = 0, 0, settling{}
 	p.moveTo(nil)
 	cl.start(p, false)

@@ -58,7 +58,7 @@ type Path struct {
 
 	ctx    context.Context // ends with the path
 	cancel context.CancelFunc
-	poke   chan struct{} // capacity 1: look at what is wanted
+	poke   chan struct{} // capacity 1, see wake
 	done   chan struct{} // closed when run has ended; nil before it began
 
 	state      PathState   // guarded by Client.mu
@@ -109,9 +109,9 @@ func newPath(cl *Client, cfg PathConfig) (*Path, error) {
 	return t, nil
 }
 
-// leave is called when one who uses the path's memory needs it no more. The last one
+// dropUser is called when one who uses the path's memory needs it no more. The last one
 // frees it.
-func (t *Path) leave() {
+func (t *Path) dropUser() {
 	if t.users.Add(-1) != 0 {
 		return
 	}
@@ -222,7 +222,7 @@ func (cl *Client) AddPath(cfg PathConfig) (*Path, error) {
 		err = fmt.Errorf("rtrs: session %q has a path %q already", cl.cfg.Name, t.cfg.Name)
 	}
 	if err != nil {
-		t.leave()
+		t.dropUser()
 		return nil, err
 	}
 	cl.paths = append(cl.paths, t)
@@ -252,27 +252,27 @@ func (t *Path) Remove() {
 	t.cancel()
 	<-t.done
 	if i >= 0 {
-		t.leave()
+		t.dropUser()
 	}
 }
 
 // Disconnect takes the path down until Reconnect. Its I/O goes on by another path, or
 // waits for one.
-func (t *Path) Disconnect() { t.want(true) }
+func (t *Path) Disconnect() { t.setOff(true) }
 
 // Reconnect brings the path up again after Disconnect, or when it has been given up, or at
 // once if it waits for the next attempt.
-func (t *Path) Reconnect() { t.want(false) }
+func (t *Path) Reconnect() { t.setOff(false) }
 
-func (t *Path) want(off bool) {
+func (t *Path) setOff(off bool) {
 	t.cl.mu.Lock()
 	t.off, t.again = off, !off
 	t.cl.mu.Unlock()
-	t.look()
+	t.wake()
 }
 
-// look has the path look at what is wanted.
-func (t *Path) look() {
+// wake has the path look at what is wanted.
+func (t *Path) wake() {
 	select {
 	case t.poke <- struct{}{}:
 	default:
@@ -327,15 +327,15 @@ func (t *Path) infoLocked() PathInfo {
 	return i
 }
 
-// clear frees the chunks of an incarnation of which nothing is left.
-func (t *Path) clear() {
+// freeChunks frees the chunks of an incarnation of which nothing is left.
+func (t *Path) freeChunks() {
 	for i := range t.chunks {
-		t.free(&t.chunks[i])
+		t.freeChunk(&t.chunks[i])
 	}
 }
 
-// free takes a chunk back, and closes the window of its request.
-func (t *Path) free(c *pathChunk) (err error) {
+// freeChunk takes a chunk back, and closes the window of its request.
+func (t *Path) freeChunk(c *pathChunk) (err error) {
 	if !c.busy.Load() {
 		return nil
 	}
@@ -347,8 +347,8 @@ func (t *Path) free(c *pathChunk) (err error) {
 	return err
 }
 
-// measure takes the time of a request into the average.
-func (t *Path) measure(d int64) {
+// noteLatency takes the time of a request into the average.
+func (t *Path) noteLatency(d int64) {
 	old := t.latency.Load()
 	if old == 0 {
 		t.latency.Store(d)

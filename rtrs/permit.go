@@ -107,7 +107,7 @@ func (p *Permit) moveTo(t *Path) {
 		copy(p.Buffer(), from[:p.n])
 	}
 	if old != nil {
-		old.leave()
+		old.dropUser()
 	}
 }
 
@@ -164,8 +164,8 @@ func (p *Permit) finish(errno syscall.Errno) {
 // start sends p, or parks it until there is a path and its share is not suspended.
 func (cl *Client) start(p *Permit, more bool) {
 	for {
-		if !p.waits() {
-			if t := cl.pick(p); t != nil {
+		if !p.isSuspended() {
+			if t := cl.choosePath(p); t != nil {
 				if t.post(p, more) {
 					return
 				}
@@ -194,9 +194,9 @@ func (cl *Client) park(p *Permit) bool {
 	}
 	defer cl.mu.Unlock()
 	switch {
-	case p.waits():
+	case p.isSuspended():
 		cl.suspended = inOrder(cl.suspended, p)
-	case cl.pick(p) == nil:
+	case cl.choosePath(p) == nil:
 		cl.parked = inOrder(cl.parked, p)
 	default:
 		return false
@@ -319,7 +319,7 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 
 // refuse gives up a path that can't take a request.
 func (t *clientPath) refuse(ch *pathChunk, err error) bool {
-	t.path.free(ch)
+	t.path.freeChunk(ch)
 	t.fail(err)
 	return false
 }
@@ -366,22 +366,22 @@ func (cl *Client) Put(ps ...*Permit) {
 	for _, p := range ps {
 		switch {
 		case p.unsettled:
-			cl.settle(p)
+			cl.settlePermit(p)
 		default:
 			p.n = 0
 			p.moveTo(nil)
 			if owing {
-				cl.give(p)
+				cl.returnToPool(p)
 			}
 		}
 	}
 	if !owing {
-		cl.give(ps...)
+		cl.returnToPool(ps...)
 	}
 }
 
-func (cl *Client) give(ps ...*Permit) {
+func (cl *Client) returnToPool(ps ...*Permit) {
 	if cl.pool.put(ps...) {
-		cl.release()
+		cl.freeMemoryOnce()
 	}
 }

@@ -40,8 +40,8 @@ type permitWaiter struct {
 	refused error
 }
 
-// take fills into, and queues if it must.
-func (p *permitPool) take(ctx context.Context, share *Share, into []*Permit) error {
+// get fills into, and queues if it must.
+func (p *permitPool) get(ctx context.Context, share *Share, into []*Permit) error {
 	p.mu.Lock()
 	if p.over != nil {
 		defer p.mu.Unlock()
@@ -81,8 +81,8 @@ func (p *permitPool) take(ctx context.Context, share *Share, into []*Permit) err
 	return err
 }
 
-// try fills into without waiting, but not ahead of waiters.
-func (p *permitPool) try(share *Share, into []*Permit) (ok bool, err error) {
+// tryGet fills into without waiting, but not ahead of waiters.
+func (p *permitPool) tryGet(share *Share, into []*Permit) (ok bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over != nil {

@@ -31,12 +31,12 @@ func (p *permitPool) waiting() (n int) {
 func TestPoolHandsOutTheWarmestFirst(t *testing.T) {
 	p := newPool(4)
 	ps := make([]*Permit, 2)
-	if ok, _ := p.try(nil, ps); !ok || ps[0].id != 0 || ps[1].id != 1 {
+	if ok, _ := p.tryGet(nil, ps); !ok || ps[0].id != 0 || ps[1].id != 1 {
 		t.Fatal(ps)
 	}
 	p.put(ps[1])
 	p.put(ps[0])
-	if ok, _ := p.try(nil, ps); !ok || ps[0].id != 0 || ps[1].id != 1 {
+	if ok, _ := p.tryGet(nil, ps); !ok || ps[0].id != 0 || ps[1].id != 1 {
 		t.Fatal("the permit that was put back last does not come first")
 	}
 }
@@ -44,13 +44,13 @@ func TestPoolHandsOutTheWarmestFirst(t *testing.T) {
 func TestPoolServesInOrder(t *testing.T) {
 	p := newPool(3)
 	all := make([]*Permit, 3)
-	p.try(nil, all)
+	p.tryGet(nil, all)
 	order := make(chan int, 3)
 	var wg sync.WaitGroup
 	for i, n := range []int{3, 1, 1} {
 		wg.Go(func() {
 			ps := make([]*Permit, n)
-			if err := p.take(context.Background(), nil, ps); err != nil {
+			if err := p.get(context.Background(), nil, ps); err != nil {
 				t.Error(err)
 			}
 			order <- i
@@ -59,7 +59,7 @@ func TestPoolServesInOrder(t *testing.T) {
 		eventually(t, "nobody waits", func() bool { return p.waiting() == i+1 })
 	}
 	p.put(all[0])
-	if ok, _ := p.try(nil, make([]*Permit, 1)); ok {
+	if ok, _ := p.tryGet(nil, make([]*Permit, 1)); ok {
 		t.Error("a newcomer was served before those who wait")
 	}
 	p.put(all[1])
@@ -80,7 +80,7 @@ func TestPoolLargeRequestsDoNotDeadlock(t *testing.T) {
 		wg.Go(func() {
 			for range 500 {
 				ps := make([]*Permit, 1+rand.IntN(8))
-				if err := p.take(testContext(t), nil, ps); err != nil {
+				if err := p.get(testContext(t), nil, ps); err != nil {
 					t.Error(err)
 					return
 				}
@@ -97,13 +97,13 @@ func TestPoolLargeRequestsDoNotDeadlock(t *testing.T) {
 func TestPoolGivesUpWithItsContext(t *testing.T) {
 	p := newPool(2)
 	one := make([]*Permit, 1)
-	p.try(nil, one)
+	p.tryGet(nil, one)
 	ctx, cancel := context.WithCancel(context.Background())
 	errs := make(chan error, 2)
-	go func() { errs <- p.take(ctx, nil, make([]*Permit, 2)) }()
+	go func() { errs <- p.get(ctx, nil, make([]*Permit, 2)) }()
 	eventually(t, "nobody waits", func() bool { return p.waiting() == 1 })
 	small := make(chan error, 1)
-	go func() { small <- p.take(context.Background(), nil, make([]*Permit, 1)) }()
+	go func() { small <- p.get(context.Background(), nil, make([]*Permit, 1)) }()
 	eventually(t, "the second does not wait", func() bool { return p.waiting() == 2 })
 	cancel()
 	if err := <-errs; !errors.Is(err, context.Canceled) {
@@ -117,9 +117,9 @@ func TestPoolGivesUpWithItsContext(t *testing.T) {
 func TestPoolCloseFailsWaiters(t *testing.T) {
 	p := newPool(1)
 	one := make([]*Permit, 1)
-	p.try(nil, one)
+	p.tryGet(nil, one)
 	errs := make(chan error, 1)
-	go func() { errs <- p.take(context.Background(), nil, make([]*Permit, 1)) }()
+	go func() { errs <- p.get(context.Background(), nil, make([]*Permit, 1)) }()
 	eventually(t, "nobody waits", func() bool { return p.waiting() == 1 })
 	if p.close() {
 		t.Error("close reports a complete pool while a permit is out")
@@ -127,7 +127,7 @@ func TestPoolCloseFailsWaiters(t *testing.T) {
 	if err := <-errs; !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
-	if err := p.take(context.Background(), nil, make([]*Permit, 1)); !errors.Is(err, ErrClosed) {
+	if err := p.get(context.Background(), nil, make([]*Permit, 1)); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 	if !p.put(one...) {
@@ -157,7 +157,7 @@ func TestSharesGetWhatTheyAreOwed(t *testing.T) {
 				continue
 			}
 			into := make([]*Permit, rapid.IntRange(1, cl.MostPermits()).Draw(t, "n"))
-			ok, _ := p.try(s, into)
+			ok, _ := p.tryGet(s, into)
 			if ok {
 				held[s] = append(held[s], into...)
 			}
@@ -196,7 +196,7 @@ func TestSharesDoNotStarveLargeRequests(t *testing.T) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				ps := make([]*Permit, 1+i%3)
-				if p.take(ctx, shares[i%4], ps) == nil {
+				if p.get(ctx, shares[i%4], ps) == nil {
 					runtime.Gosched()
 					p.put(ps...)
 				}
@@ -205,7 +205,7 @@ func TestSharesDoNotStarveLargeRequests(t *testing.T) {
 	}
 	for range 200 {
 		ps := make([]*Permit, cl.MostPermits())
-		if err := p.take(testContext(t), shares[0], ps); err != nil {
+		if err := p.get(testContext(t), shares[0], ps); err != nil {
 			t.Fatal("a large request is starved:", err)
 		}
 		p.put(ps...)

@@ -68,9 +68,9 @@ func (cl *Client) SetPolicy(p Policy) { cl.policy.Store(uint32(p)) }
 // Policy returns the policy.
 func (cl *Client) Policy() Policy { return Policy(cl.policy.Load()) }
 
-// pick chooses a path for p's request, nil if none can take it: that whose memory has its
+// choosePath chooses a path for p's request, nil if none can take it: that whose memory has its
 // data already, unless its security association is away, or as the policy has it.
-func (cl *Client) pick(p *Permit) *clientPath {
+func (cl *Client) choosePath(p *Permit) *clientPath {
 	up := *cl.up.Load()
 	if len(up) == 1 {
 		if t := up[0]; !t.path.chunks[p.id].busy.Load() {

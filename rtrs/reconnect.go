@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// first waits until a path is up, until all have failed for good, or until ctx ends.
-func (cl *Client) first(ctx context.Context) error {
+// waitForFirstPath waits until a path is up, until all have failed for good, or until ctx ends.
+func (cl *Client) waitForFirstPath(ctx context.Context) error {
 	for {
-		up, wait, err := cl.outcome()
+		up, wait, err := cl.connectOutcome()
 		switch {
 		case up:
 			return nil
@@ -24,21 +24,21 @@ func (cl *Client) first(ctx context.Context) error {
 			continue
 		case <-ctx.Done():
 		}
-		if up, _, err = cl.outcome(); up {
+		if up, _, err = cl.connectOutcome(); up {
 			return nil
 		} else if err != nil {
 			return errors.Join(err, ctx.Err()) // the timeout alone says less
 		}
 		cl.cancel()
 		cl.running.Wait()
-		_, _, err = cl.outcome()
+		_, _, err = cl.connectOutcome()
 		return cmp.Or(err, ctx.Err())
 	}
 }
 
-// outcome reports whether a path is up, and if not, with what all have failed, and whether
+// connectOutcome reports whether a path is up, and if not, with what all have failed, and whether
 // to wait for one that has not been tried yet, or may be tried again.
-func (cl *Client) outcome() (up, wait bool, err error) {
+func (cl *Client) connectOutcome() (up, wait bool, err error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if cl.state == Connected {
@@ -54,8 +54,8 @@ func (cl *Client) outcome() (up, wait bool, err error) {
 	return false, wait, errors.Join(errs...)
 }
 
-// notify has Connect look at the paths again.
-func (cl *Client) notify() {
+// notifyConnect has Connect look at the paths again.
+func (cl *Client) notifyConnect() {
 	select {
 	case cl.news <- struct{}{}:
 	default:
@@ -73,7 +73,7 @@ func (t *Path) run(ctx context.Context) {
 		due, cancel = context.WithDeadline(t.ctx, deadline)
 	}
 	defer cancel()
-	for t.pause(backoff) {
+	for t.waitForAttempt(backoff) {
 		backoff = max(reconnectMin, min(2*backoff, reconnectMax))
 		up, err := t.establish(due)
 		due = t.ctx
@@ -96,12 +96,12 @@ func (t *Path) run(ctx context.Context) {
 	}
 }
 
-// pause waits for the time of the next attempt, and as long as the path is disconnected, or
+// waitForAttempt waits for the time of the next attempt, and as long as the path is disconnected, or
 // has been given up. It returns false if the path is to end.
-func (t *Path) pause(d time.Duration) bool {
+func (t *Path) waitForAttempt(d time.Duration) bool {
 	due := time.After(d)
 	for {
-		again, rests := t.rests()
+		again, rests := t.attemptDue()
 		switch {
 		case again:
 			return true
@@ -118,8 +118,8 @@ func (t *Path) pause(d time.Duration) bool {
 	}
 }
 
-// rests reports whether an attempt is wanted at once, or none for now.
-func (t *Path) rests() (again, rests bool) {
+// attemptDue reports whether an attempt is wanted at once, or none for now.
+func (t *Path) attemptDue() (again, rests bool) {
 	cl := t.cl
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -156,7 +156,7 @@ func (cl *Client) SetReconnectAttempts(n int) {
 	for _, t := range cl.paths {
 		if t.state == PathGivenUp {
 			t.again = true
-			t.look()
+			t.wake()
 		}
 	}
 }
@@ -185,7 +185,7 @@ func (cl *Client) pathDown(t *clientPath, err error) {
 			t.path.state, t.path.since = PathReconnecting, now
 		}
 	}
-	cl.reckonLocked()
+	cl.noteOutageLocked()
 }
 
 // end ends an incarnation: its I/O goes on by other paths, its connections end, and its
@@ -199,9 +199,9 @@ func (t *clientPath) end(graceful bool) {
 		}
 	}
 	t.shut()
-	t.cl.move(t)
+	t.cl.failOver(t)
 	t.shutdown(graceful)
-	t.path.clear()
+	t.path.freeChunks()
 	t.cl.mu.Lock()
 	if t.path.current == t {
 		t.path.current = nil
@@ -210,11 +210,11 @@ func (t *clientPath) end(graceful bool) {
 	t.cl.startParked()
 }
 
-// move has the I/O that is in flight on t go on by other paths, in the order of its
+// failOver has the I/O that is in flight on t go on by other paths, in the order of its
 // posting, or wait for one. It takes another path's memory then: t may still send from its
 // own, or have the server write to it. Control requests end, unless t still takes others: by
 // another path they could overtake one another.
-func (cl *Client) move(t *clientPath) {
+func (cl *Client) failOver(t *clientPath) {
 	var ended []*Permit
 	cl.mu.Lock()
 	for _, p := range cl.permits {
@@ -235,7 +235,7 @@ func (cl *Client) move(t *clientPath) {
 	cl.orderLocked()
 	cl.mu.Unlock()
 	for _, p := range ended {
-		cl.void(p)
+		cl.voidControl(p)
 	}
 	cl.startParked()
 }
@@ -246,7 +246,7 @@ func (cl *Client) startParked() {
 	cl.failParked()
 	for {
 		cl.mu.Lock()
-		i := slices.IndexFunc(cl.parked, func(p *Permit) bool { return cl.pick(p) != nil })
+		i := slices.IndexFunc(cl.parked, func(p *Permit) bool { return cl.choosePath(p) != nil })
 		if i < 0 || cl.closing {
 			cl.mu.Unlock()
 			cl.Flush()
@@ -267,8 +267,8 @@ func (cl *Client) hasOther(t *clientPath) bool {
 	return slices.ContainsFunc(*cl.up.Load(), func(o *clientPath) bool { return o != t && !o.avoided.Load() })
 }
 
-// resume sends the parked I/O in the order of its posting, then opens t for new I/O.
-func (cl *Client) resume(t *clientPath) error {
+// resumeIO sends the parked I/O in the order of its posting, then opens t for new I/O.
+func (cl *Client) resumeIO(t *clientPath) error {
 	for {
 		cl.mu.Lock()
 		if len(cl.parked) == 0 || cl.closing {
@@ -288,15 +288,15 @@ func (cl *Client) resume(t *clientPath) error {
 				p.reconnects++
 			}
 			p.wasUp, p.again, p.tries = true, false, 0
-			cl.reckonLocked()
+			cl.noteOutageLocked()
 			cl.mu.Unlock()
-			cl.notify()
+			cl.notifyConnect()
 			t.flush()
 			return nil
 		}
 		p := cl.unparkLocked()
 		cl.mu.Unlock()
-		if cl.endForgotten(p) || cl.suspend(p) {
+		if cl.endForgotten(p) || cl.suspendIO(p) {
 			continue
 		}
 		if !t.post(p, true) {
@@ -334,11 +334,11 @@ func (cl *Client) endRefused(p *Permit) bool {
 	return true
 }
 
-// suspend holds back a parked I/O if its share is suspended.
-func (cl *Client) suspend(p *Permit) bool {
+// suspendIO holds back a parked I/O if its share is suspended.
+func (cl *Client) suspendIO(p *Permit) bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if !p.waits() || cl.closing {
+	if !p.isSuspended() || cl.closing {
 		return false
 	}
 	cl.suspended = inOrder(cl.suspended, p)
@@ -370,7 +370,7 @@ func (t *Path) noteFailure(err error) {
 		t.tries++
 	}
 	cl.mu.Unlock()
-	cl.notify()
+	cl.notifyConnect()
 	if changed && t.ctx.Err() == nil {
 		t.cl.log.Warn("cannot reach the server, trying again", "session", t.cl.cfg.Name, "path", t.cfg.Name, "error", err)
 	}

@@ -100,7 +100,7 @@ func TestNoLateWriteAfterReconnect(t *testing.T) {
 			<-release
 		}
 	}
-	srv := startServer(t, ServerConfig{NewSession: m.session, fenceWait: 20 * time.Millisecond})
+	srv := startServer(t, ServerConfig{NewSession: m.session, predecessorWait: 20 * time.Millisecond})
 	px := startProxy(t, srv.addr)
 	cl := connect(t, clientConfig(newHost(t), px.addr(), "a"))
 	p := get(t, cl)
@@ -174,7 +174,7 @@ func TestRestartedClientIsFenced(t *testing.T) {
 	m.gate = func(r *Request) {
 		once.Do(func() { close(entered); <-release })
 	}
-	srv := startServer(t, ServerConfig{NewSession: m.session, fenceWait: 20 * time.Millisecond})
+	srv := startServer(t, ServerConfig{NewSession: m.session, predecessorWait: 20 * time.Millisecond})
 	px := startProxy(t, srv.addr)
 	first := connect(t, clientConfig(newHost(t), px.addr(), "host"))
 	p := get(t, first)

@@ -112,23 +112,23 @@ func (c *serverConn) request(imm uint64) bool {
 	if !s.acquire() {
 		return false
 	}
-	r, err := c.takeRequest(imm)
+	r, err := c.acquireRequest(imm)
 	if err != nil {
 		s.fail(err)
 		s.release()
 		return false
 	}
-	switch verdict, errno := s.sess.slots[r.id].begin(r); verdict {
-	case execute:
+	switch verdict, errno := s.sess.slots[r.id].beginOnce(r); verdict {
+	case verdictExecute:
 		if r.Dir == Write && len(r.Header)+len(r.Data) == 0 {
-			r.end(0, verbs.More) // it settles another
+			r.answerAll(0, verbs.More) // it settles another
 			return false
 		}
 		s.sess.handler.Serve(r)
 		return true
-	case answer:
+	case verdictAnswer:
 		r.respond(errno, verbs.More)
-	case violates:
+	case verdictViolates:
 		s.fail(violation("request %d in slot %d, whose last one has not been answered, or was another", r.seq, r.id))
 		r.state.Store(chunkFree)
 		s.release()
@@ -136,9 +136,9 @@ func (c *serverConn) request(imm uint64) bool {
 	return false
 }
 
-// takeRequest takes ownership of the chunk that imm names, and parses the request once
+// acquireRequest takes ownership of the chunk that imm names, and parses the request once
 // the client can no longer change it.
-func (c *serverConn) takeRequest(imm uint64) (*Request, error) {
+func (c *serverConn) acquireRequest(imm uint64) (*Request, error) {
 	s := c.path
 	id, off := splitReq(imm, s.offBits)
 	if int(id) >= len(s.chunks) {
@@ -154,14 +154,14 @@ func (c *serverConn) takeRequest(imm uint64) (*Request, error) {
 	if err := r.revoke(); err != nil {
 		return nil, err
 	}
-	if err := r.read(off, uint32(s.srv.cfg.MaxIO)); err != nil {
+	if err := r.parse(off, uint32(s.srv.cfg.MaxIO)); err != nil {
 		return nil, err
 	}
 	r.conn = c
 	return r, nil
 }
 
-func (r *Request) read(off, maxIO uint32) error {
+func (r *Request) parse(off, maxIO uint32) error {
 	if int(off) > len(r.mem) {
 		return violation("a message at %d of a chunk of %d bytes", off, len(r.mem))
 	}
@@ -201,12 +201,12 @@ func (r *Request) complete(errno syscall.Errno, more verbs.Flags) {
 	var stats Stats
 	stats.count(r.Dir, uint32(len(r.Data)), errno)
 	r.path.sess.counters.add(&stats)
-	r.end(errno, more)
+	r.answerAll(errno, more)
 }
 
-// end answers the request, and those that are the same.
-func (r *Request) end(errno syscall.Errno, more verbs.Flags) {
-	for _, again := range r.path.sess.slots[r.id].end(r, errno) {
+// answerAll answers the request, and those that are the same.
+func (r *Request) answerAll(errno syscall.Errno, more verbs.Flags) {
+	for _, again := range r.path.sess.slots[r.id].endExecution(r, errno) {
 		if r.Dir == Read && errno == 0 {
 			copy(again.Data, r.Data)
 		}

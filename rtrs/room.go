@@ -32,13 +32,13 @@ func ConnEntries(queueDepth int) int {
 // svcLen is the memory for INFO_REQ and INFO_RSP.
 func svcLen(slots int) int { return infoReqLen + infoRspLen(slots) }
 
-// Keep names the peers that always find room for a session, in place of those named
+// KeepRoom names the peers that always find room for a session, in place of those named
 // before: while one of them has none, a place and a session's part of the ULP's memory are
 // kept for it, whatever anybody else holds. MaxSessions is at least their number.
 //
 // It fails with a *verbs.QuotaError where the ULP can't have so much memory as of now.
 // Nothing is taken away then: as long as it is so, nobody gets a second session.
-func (s *Server) Keep(peers []transport.Identity) error {
+func (s *Server) KeepRoom(peers []transport.Identity) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -51,7 +51,7 @@ func (s *Server) Keep(peers []transport.Identity) error {
 	n, absent := len(s.all), s.absentLocked()
 	err := s.guaranteeLocked(n + absent)
 	if err != nil {
-		_ = s.keepLocked(n, absent)
+		_ = s.guaranteeMostLocked(n, absent)
 	}
 	return err
 }
@@ -81,9 +81,9 @@ func (s *Server) guaranteeLocked(n int) error {
 	return s.cfg.ULP.Guarantee(verbs.Limits{Bytes: int64(n) * SessionMemory(s.cfg.QueueDepth, s.cfg.MaxIO), MRs: int64(n * (slots + 1))})
 }
 
-// keepLocked keeps memory for n sessions, and for as many as it can of those who are
+// guaranteeMostLocked keeps memory for n sessions, and for as many as it can of those who are
 // absent. It fails where there is none for the n.
-func (s *Server) keepLocked(n, absent int) (err error) {
+func (s *Server) guaranteeMostLocked(n, absent int) (err error) {
 	for ; absent >= 0; absent-- {
 		if err = s.guaranteeLocked(n + absent); err == nil {
 			return nil
@@ -92,14 +92,14 @@ func (s *Server) keepLocked(n, absent int) (err error) {
 	return err
 }
 
-// settleLocked keeps memory for what there is after a session has gone, or was not made.
-func (s *Server) settleLocked() {
-	_ = s.keepLocked(len(s.all), s.absentLocked()) // no more than before
+// keepRoomLocked keeps memory for what there is after a session has gone, or was not made.
+func (s *Server) keepRoomLocked() {
+	_ = s.guaranteeMostLocked(len(s.all), s.absentLocked()) // no more than before
 }
 
-// enterLocked makes room for one more session of a peer. The first of a peer that has a
+// makeRoomLocked makes room for one more session of a peer. The first of a peer that has a
 // place kept takes what is kept for it, any other leaves what is kept for others.
-func (s *Server) enterLocked(peer transport.Identity) (syscall.Errno, error) {
+func (s *Server) makeRoomLocked(peer transport.Identity) (syscall.Errno, error) {
 	mine, n, absent := s.pathsBy[peer], len(s.all)+1, s.absentLocked()
 	most := max(s.cfg.MaxSessions, len(s.kept))
 	_, first := s.kept[peer]
@@ -119,7 +119,7 @@ func (s *Server) enterLocked(peer transport.Identity) (syscall.Errno, error) {
 	}
 	var err error
 	if first {
-		err = s.keepLocked(n, absent)
+		err = s.guaranteeMostLocked(n, absent)
 	} else {
 		err = s.guaranteeLocked(n + absent)
 	}

@@ -65,7 +65,7 @@ func (h *smallServer) keep(n int) error {
 	for i := range n {
 		ids = append(ids, peerIdentity(i))
 	}
-	return h.Keep(ids)
+	return h.KeepRoom(ids)
 }
 
 // enter opens a session of peer i.

@@ -64,7 +64,7 @@ type ServerConfig struct {
 
 	// MaxSessions bounds the paths of all sessions, 0 means DefaultMaxSessions: each has
 	// chunks of its own. Half of them is reserved for peers that have none, so that a few
-	// cannot lock out others, and for those that Server.Keep names the memory as well.
+	// cannot lock out others, and for those that Server.KeepRoom names the memory as well.
 	MaxSessions        int
 	MaxSessionsPerPeer int // the same of one peer; 0 means DefaultMaxSessionsPerPeer
 	// Heartbeat is that of all paths. HeartbeatOf, if not nil, decides instead for each path
@@ -81,8 +81,8 @@ type ServerConfig struct {
 	NewSession func(SessionInfo) (ServerHandler, error)
 	Logger     *slog.Logger
 
-	fenceWait, setupWait, challengeWait time.Duration
-	version                             Protocol // of another release, in tests; 0: Version
+	predecessorWait, setupWait, challengeWait time.Duration
+	version                                   Protocol // of another release, in tests; 0: Version
 }
 
 // Server serves sessions. The owner of a listener hands it the connection
@@ -103,7 +103,7 @@ type Server struct {
 	pathsBy   map[transport.Identity]int
 	sessions  map[sessionKey]*session
 	names     map[nameKey]*session
-	kept      map[transport.Identity]struct{} // see Keep
+	kept      map[transport.Identity]struct{} // see KeepRoom
 	past      Stats                           // of ended sessions
 }
 
@@ -133,8 +133,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		cfg.Linger = DefaultLinger
 	}
 	cfg.version = cmp.Or(cfg.version, Version)
-	if cfg.fenceWait == 0 {
-		cfg.fenceWait = fenceWait
+	if cfg.predecessorWait == 0 {
+		cfg.predecessorWait = predecessorWait
 	}
 	if cfg.setupWait == 0 {
 		cfg.setupWait = setupTimeout
@@ -261,14 +261,14 @@ func (s *Server) pathFor(ctx context.Context, cr *verbs.ConnRequest, req *ConReq
 			return p, errno, err
 		}
 		s.mu.Unlock()
-		if old.inc == req.Incarnation && old.join(req) {
+		if old.inc == req.Incarnation && old.reserveConn(req) {
 			return old, 0, nil
 		}
 		if old.inc >= req.Incarnation {
 			return nil, syscall.ESTALE, fmt.Errorf("rtrs: connection %d of incarnation %d, the path is at %d", req.CID, req.Incarnation, old.inc)
 		}
 		old.fail(ErrSuperseded)
-		if err := s.fence(ctx, old.closed, old.executing); err != nil {
+		if err := s.awaitPredecessor(ctx, old.closed, old.executing); err != nil {
 			return nil, syscall.EBUSY, err
 		}
 	}
@@ -285,9 +285,9 @@ func (s *Server) dyingLocked(key pathKey) (n int) {
 	return n
 }
 
-// fence waits for the end of a path or session that is being closed.
-func (s *Server) fence(ctx context.Context, closed <-chan struct{}, executing func() int) error {
-	t := time.NewTimer(s.cfg.fenceWait)
+// awaitPredecessor waits for the end of a path or session that is being closed.
+func (s *Server) awaitPredecessor(ctx context.Context, closed <-chan struct{}, executing func() int) error {
+	t := time.NewTimer(s.cfg.predecessorWait)
 	defer t.Stop()
 	select {
 	case <-closed:
@@ -300,12 +300,12 @@ func (s *Server) fence(ctx context.Context, closed <-chan struct{}, executing fu
 }
 
 func (s *Server) newPathLocked(key pathKey, trust verbs.TrustModel, req *ConReq) (*serverPath, syscall.Errno, error) {
-	if errno, err := s.enterLocked(key.peer); err != nil {
+	if errno, err := s.makeRoomLocked(key.peer); err != nil {
 		return nil, errno, err
 	}
 	p, err := newServerPath(s, key, trust, req)
 	if err != nil {
-		s.settleLocked()
+		s.keepRoomLocked()
 		return nil, syscall.ENOMEM, err
 	}
 	s.paths[key], s.all[p] = p, struct{}{}
@@ -316,8 +316,8 @@ func (s *Server) newPathLocked(key pathKey, trust verbs.TrustModel, req *ConReq)
 	return p, 0, nil
 }
 
-// remove forgets a path of which nothing is left.
-func (s *Server) remove(p *serverPath) {
+// forgetPath forgets a path of which nothing is left.
+func (s *Server) forgetPath(p *serverPath) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, p)
@@ -327,7 +327,7 @@ func (s *Server) remove(p *serverPath) {
 	if s.pathsBy[p.key.peer]--; s.pathsBy[p.key.peer] == 0 {
 		delete(s.pathsBy, p.key.peer)
 	}
-	s.settleLocked()
+	s.keepRoomLocked()
 }
 
 // Close ends all sessions and waits up to ten seconds for their requests to end. It is
@@ -335,7 +335,7 @@ func (s *Server) remove(p *serverPath) {
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed, s.kept = true, nil
-	s.settleLocked()
+	s.keepRoomLocked()
 	for p := range s.all {
 		p.fail(ErrClosed)
 	}

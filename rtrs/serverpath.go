@@ -145,7 +145,7 @@ func (s *serverPath) heartbeat() HeartbeatConfig {
 // frees everything.
 func (s *serverPath) tearDown() {
 	if s.sess != nil {
-		s.sess.lost(s)
+		s.sess.losePath(s)
 	}
 	s.closing.Store(true)
 	s.abort()
@@ -161,7 +161,7 @@ func (s *serverPath) tearDown() {
 	if s.sess != nil {
 		// What waits for its execution by another path would keep the memory until that ends.
 		for i := range s.sess.slots {
-			for range s.sess.slots[i].leave(s) {
+			for range s.sess.slots[i].dropWaiting(s) {
 				s.release()
 			}
 		}
@@ -182,10 +182,10 @@ func (s *serverPath) tearDown() {
 		name = s.sess.name
 	}
 	s.srv.log.Log(context.Background(), level, "path closed", "peer", s.key.peer, "session", name, "incarnation", s.inc, "error", s.err)
-	s.srv.remove(s)
+	s.srv.forgetPath(s)
 	close(s.closed)
 	if s.sess != nil {
-		s.sess.finish(s)
+		s.sess.pathGone(s)
 	}
 }
 

@@ -63,10 +63,10 @@ type sessionKey struct {
 	id   uuid
 }
 
-// enter takes a path into the session that it names, which it begins if there is none.
-func (s *Server) enter(ctx context.Context, p *serverPath, name string) error {
+// joinSession takes a path into the session that it names, which it begins if there is none.
+func (s *Server) joinSession(ctx context.Context, p *serverPath, name string) error {
 	for {
-		sess, err := s.find(ctx, p, name)
+		sess, err := s.findSession(ctx, p, name)
 		if err != nil {
 			return err
 		}
@@ -76,21 +76,21 @@ func (s *Server) enter(ctx context.Context, p *serverPath, name string) error {
 		case sess.trust != p.trust:
 			sess.end(ErrSuperseded)
 		}
-		joined, err := sess.join(p)
+		joined, err := sess.addPath(p)
 		if joined || err != nil {
 			return err
 		}
-		if err := s.fence(ctx, sess.closed, sess.executing); err != nil {
+		if err := s.awaitPredecessor(ctx, sess.closed, sess.executing); err != nil {
 			return fmt.Errorf("%w: %w", err, syscall.EBUSY)
 		}
 	}
 }
 
-// find returns the session that a path names, or begins it. A peer's sessions have
+// findSession returns the session that a path names, or begins it. A peer's sessions have
 // different names: it waits for the end of another one of that name whose client is gone,
 // since its requests may be those of the client before a restart, and must not be executed
 // after its successor's.
-func (s *Server) find(ctx context.Context, p *serverPath, name string) (*session, error) {
+func (s *Server) findSession(ctx context.Context, p *serverPath, name string) (*session, error) {
 	key, nk := sessionKey{p.key.peer, p.session}, nameKey{p.key.peer, name}
 	for {
 		s.mu.Lock()
@@ -108,7 +108,7 @@ func (s *Server) find(ctx context.Context, p *serverPath, name string) (*session
 		case !other.isOver() && other.isAlive(ctx):
 			return nil, fmt.Errorf("rtrs: the peer has another session %q open: %w", name, syscall.EEXIST)
 		}
-		if err := s.fence(ctx, other.closed, other.executing); err != nil {
+		if err := s.awaitPredecessor(ctx, other.closed, other.executing); err != nil {
 			return nil, fmt.Errorf("%w: %w", err, syscall.EBUSY)
 		}
 	}
@@ -163,8 +163,8 @@ func (s *Server) beginLocked(key sessionKey, p *serverPath, name string) (*sessi
 	return sess, nil
 }
 
-// forget forgets a session of which nothing is left.
-func (s *Server) forget(sess *session, why error) {
+// forgetSession forgets a session of which nothing is left.
+func (s *Server) forgetSession(sess *session, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, sess.key)
@@ -173,8 +173,8 @@ func (s *Server) forget(sess *session, why error) {
 	s.log.Info("session closed", "peer", sess.key.peer, "session", sess.name, "error", why)
 }
 
-// join adds a path. It returns false if the session is over.
-func (s *session) join(p *serverPath) (bool, error) {
+// addPath adds a path. It returns false if the session is over.
+func (s *session) addPath(p *serverPath) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	open := *s.open.Load()
@@ -198,10 +198,10 @@ func (s *session) join(p *serverPath) (bool, error) {
 	return true, nil
 }
 
-// lost takes a path out of use. The session is over if its client has closed it, by whichever
+// losePath takes a path out of use. The session is over if its client has closed it, by whichever
 // path: the others may not have heard of it. Without another path it is over as well if the
 // client has broken the protocol, and waits for its client otherwise.
-func (s *session) lost(p *serverPath) {
+func (s *session) losePath(p *serverPath) {
 	s.mu.Lock()
 	open := slices.DeleteFunc(slices.Clone(*s.open.Load()), func(o *serverPath) bool { return o == p })
 	s.open.Store(&open)
@@ -239,10 +239,10 @@ func (s *session) end(err error) {
 		s.timer = nil
 	}
 	s.mu.Unlock()
-	for _, p := range s.live() {
+	for _, p := range s.openPaths() {
 		p.fail(err)
 	}
-	s.finish(nil)
+	s.pathGone(nil)
 }
 
 // EndSessions ends the sessions of a peer, which may begin others: none goes on with what
@@ -261,9 +261,9 @@ func (s *Server) EndSessions(peer transport.Identity, why error) {
 	}
 }
 
-// finish forgets the session if it is over and nothing is left of its paths, of which p,
+// pathGone forgets the session if it is over and nothing is left of its paths, of which p,
 // if not nil, has gone.
-func (s *session) finish(p *serverPath) {
+func (s *session) pathGone(p *serverPath) {
 	s.mu.Lock()
 	delete(s.paths, p)
 	last := len(s.paths) == 0 && s.err != nil && !s.gone
@@ -272,7 +272,7 @@ func (s *session) finish(p *serverPath) {
 	s.mu.Unlock()
 	if last {
 		s.handler.Closed(lost, why)
-		s.srv.forget(s, why)
+		s.srv.forgetSession(s, why)
 		close(s.closed)
 	}
 }
@@ -283,12 +283,12 @@ func (s *session) isOver() bool {
 	return s.err != nil
 }
 
-// live returns the paths that are in use.
-func (s *session) live() []*serverPath { return *s.open.Load() }
+// openPaths returns the paths that are in use.
+func (s *session) openPaths() []*serverPath { return *s.open.Load() }
 
 // flush sends responses that were posted with More.
 func (s *session) flush() {
-	for _, p := range s.live() {
+	for _, p := range s.openPaths() {
 		p.flush()
 	}
 }

@@ -41,8 +41,8 @@ func (s *Server) trusts(peer transport.Identity) bool {
 	return s.cfg.TrustClients
 }
 
-// join reserves the slot of a further connection.
-func (s *serverPath) join(req *ConReq) bool {
+// reserveConn reserves the slot of a further connection.
+func (s *serverPath) reserveConn(req *ConReq) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil || int(req.CIDNum) != len(s.conns) || s.conns[req.CID].taken || s.session != req.Session || s.version != req.Version {
@@ -139,7 +139,7 @@ func (s *serverPath) setUp(ctx context.Context) error {
 	case <-t.C:
 		return violation("INFO_REQ before all connections were up")
 	}
-	err := s.admit(ctx, req.Name)
+	err := s.admitToSession(ctx, req.Name)
 	rsp := infoRsp{}
 	if err != nil {
 		rsp.Errno = syscall.EACCES
@@ -169,8 +169,8 @@ func (s *serverPath) setUp(ctx context.Context) error {
 	return err
 }
 
-// admit gives the path its chunks and takes it into its session.
-func (s *serverPath) admit(ctx context.Context, name string) error {
+// admitToSession gives the path its chunks and takes it into its session.
+func (s *serverPath) admitToSession(ctx context.Context, name string) error {
 	cfg := &s.srv.cfg
 	n := cfg.QueueDepth + controlChunks
 	var err error
@@ -187,5 +187,5 @@ func (s *serverPath) admit(ctx context.Context, name string) error {
 			return fmt.Errorf("%w: %w", err, syscall.ENOMEM)
 		}
 	}
-	return s.srv.enter(ctx, s, name)
+	return s.srv.joinSession(ctx, s, name)
 }

@@ -87,7 +87,7 @@ func (s *Share) Resume() {
 		if cl.endRefused(p) {
 			continue
 		}
-		t := cl.pick(p)
+		t := cl.choosePath(p)
 		if t != nil && t.post(p, true) {
 			continue
 		}
@@ -126,9 +126,9 @@ func (s *Share) InFlight() (n int) {
 	return n
 }
 
-// waits reports whether a permit's I/O must be held back. One that the server may be executing
+// isSuspended reports whether a permit's I/O must be held back. One that the server may be executing
 // is not: it would be refused, or its memory used again, before anybody knows when that ends.
-func (p *Permit) waits() bool {
+func (p *Permit) isSuspended() bool {
 	return p.share != nil && p.share.suspended.Load() && !p.unsettled && !p.sent
 }
 
@@ -146,24 +146,24 @@ func (cl *Client) getN(ctx context.Context, share *Share, ps []*Permit) error {
 	if len(ps) > cl.depth {
 		return fmt.Errorf("rtrs: %d permits asked for, the session has %d", len(ps), cl.depth)
 	}
-	err := cl.pool.take(ctx, share, ps)
+	err := cl.pool.get(ctx, share, ps)
 	if err == nil {
-		cl.aim(ps)
+		cl.moveToPaths(ps)
 	}
 	return err
 }
 
 func (cl *Client) tryN(share *Share, ps []*Permit) (ok bool, err error) {
-	if ok, err = cl.pool.try(share, ps); ok {
-		cl.aim(ps)
+	if ok, err = cl.pool.tryGet(share, ps); ok {
+		cl.moveToPaths(ps)
 	}
 	return ok, err
 }
 
-// aim gives permits the memory of the paths by which their I/O is to go.
-func (cl *Client) aim(ps []*Permit) {
+// moveToPaths gives permits the memory of the paths by which their I/O is to go.
+func (cl *Client) moveToPaths(ps []*Permit) {
 	for _, p := range ps {
-		if t := cl.pick(p); t != nil {
+		if t := cl.choosePath(p); t != nil {
 			p.moveTo(t.path)
 		}
 	}

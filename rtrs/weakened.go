@@ -58,19 +58,19 @@ func (cl *Client) unparkLocked() *Permit {
 	return p
 }
 
-func (s *slot) repeatedLocked(r *Request) (verdict, syscall.Errno) {
+func (s *slot) repeatedWriteLocked(r *Request) (verdict, syscall.Errno) {
 	if !checks.On(checks.AtMostOnce) {
-		return execute, 0
+		return verdictExecute, 0
 	}
 	if s.state == slotExecuting {
 		return s.waitLocked(r)
 	}
-	return answer, s.errno
+	return verdictAnswer, s.errno
 }
 
-func (s *slot) pastLocked() (verdict, syscall.Errno) {
+func (s *slot) lateRequestLocked() (verdict, syscall.Errno) {
 	if !checks.On(checks.AtMostOnce) {
-		return execute, 0
+		return verdictExecute, 0
 	}
-	return answer, syscall.ESTALE
+	return verdictAnswer, syscall.ESTALE
 }

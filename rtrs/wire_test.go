@@ -204,7 +204,7 @@ func FuzzRequest(f *testing.F) {
 		chunk := make([]byte, 4096+chunkHeader)
 		copy(chunk, b)
 		r := Request{mem: chunk}
-		if r.read(off, 4096) != nil {
+		if r.parse(off, 4096) != nil {
 			return
 		}
 		if len(r.Data) > 4096 || len(r.Header) > MaxHeader || len(r.Data)+len(r.Header) != int(off) || cap(r.Header) != len(r.Header) || cap(r.Data) != len(r.Data) {

@@ -7,7 +7,8 @@ import (
 )
 
 // slot remembers the last request of a permit, whichever path it came by, so that a write
-// is executed once. It is a slot of NFSv4.1's table (RFC 8881 section 2.10.6.1).
+// is executed once however often it is sent. A session's slots are NFSv4.1's slot table and
+// reply cache (RFC 8881 section 2.10.6.1).
 type slot struct {
 	mu      sync.Mutex // guards the fields below it
 	state   slotState
@@ -29,52 +30,52 @@ const (
 type verdict uint8
 
 const (
-	execute  verdict = iota
-	wait             // until the execution that is under way ends
-	answer           // at once
-	violates         // what the client may do
+	verdictExecute  verdict = iota
+	verdictWait             // until the execution that is under way ends
+	verdictAnswer           // at once
+	verdictViolates         // what the client may do
 )
 
-// begin decides about a request: a new one is executed; a write that was sent again is
+// beginOnce decides whether a request that has arrived is executed: a new one is; a write that was sent again is
 // answered with the result of its only execution; one that the client has left behind,
 // which was on a slower path, is answered with ESTALE and not executed. A read is
 // executed again, unless it is being executed: then it has the same answer.
-func (s *slot) begin(r *Request) (verdict, syscall.Errno) {
+func (s *slot) beginOnce(r *Request) (verdict, syscall.Errno) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	age := int32(r.seq - s.seq)
 	switch {
 	case s.state == slotFresh || age > 0:
 		if s.state == slotExecuting {
-			return violates, 0
+			return verdictViolates, 0
 		}
 		s.seq, s.dir, s.state, s.running = r.seq, r.Dir, slotDone, r
 		if r.Dir == Write {
 			s.state = slotExecuting
 		}
-		return execute, 0
+		return verdictExecute, 0
 	case age < 0:
-		return s.pastLocked()
+		return s.lateRequestLocked()
 	case r.Dir != s.dir:
-		return violates, 0
+		return verdictViolates, 0
 	case r.Dir == Write:
-		return s.repeatedLocked(r)
+		return s.repeatedWriteLocked(r)
 	case s.running == nil:
 		s.running = r
-		return execute, 0
+		return verdictExecute, 0
 	case len(r.Data) != len(s.running.Data):
-		return violates, 0
+		return verdictViolates, 0
 	}
 	return s.waitLocked(r)
 }
 
 func (s *slot) waitLocked(r *Request) (verdict, syscall.Errno) {
 	s.running.same = append(s.running.same, r)
-	return wait, 0
+	return verdictWait, 0
 }
 
-// leave forgets requests that wait on a path that has gone, and returns how many.
-func (s *slot) leave(p *serverPath) (n int) {
+// dropWaiting forgets requests that wait on a path that has gone, and returns how many.
+func (s *slot) dropWaiting(p *serverPath) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running != nil {
@@ -85,8 +86,8 @@ func (s *slot) leave(p *serverPath) (n int) {
 	return n
 }
 
-// end ends the execution of r. It returns the requests that get the same answer.
-func (s *slot) end(r *Request, errno syscall.Errno) (same []*Request) {
+// endExecution ends the execution of r. It returns the requests that get the same answer.
+func (s *slot) endExecution(r *Request, errno syscall.Errno) (same []*Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running == r {
