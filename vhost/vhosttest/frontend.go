@@ -84,6 +84,7 @@ type Frontend struct {
 	log    int // descriptor of the log, -1: none
 	logMsg []byte
 	back   *net.UnixConn
+	closed bool
 }
 
 // Memory is a guest's memory, in two regions of one file that lie apart there.
@@ -164,8 +165,13 @@ func New(o Options) (*Frontend, error) {
 	return f, nil
 }
 
-// Close ends the connection and frees everything.
+// Close ends the connection and frees everything, the first time that it is called: later its
+// descriptors are somebody else's.
 func (f *Frontend) Close() {
+	if f.closed {
+		return
+	}
+	f.closed = true
 	f.Hangup()
 	for _, q := range f.Queues {
 		q.close()
