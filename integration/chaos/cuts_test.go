@@ -3,9 +3,11 @@ package chaos
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/node"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -65,7 +67,9 @@ func (s *scene) nothingMoves(t *testing.T, l *load, wire int) {
 		return io.ReadBytes + io.WriteBytes
 	}
 	before := count()
-	s.eventually(t, "both ends have given up", l, func(context.Context) bool { return s.up(t, s.beta) == 0 })
+	s.eventually(t, "the other end has given up as well, or waits for an SA", l, func(context.Context) bool {
+		return s.up(t, s.beta) == 0 || slices.ContainsFunc(s.sessions(t, s.beta), func(x api.Session) bool { return x.State == api.PeerPaused })
+	})
 	if now := count(); now != before {
 		t.Errorf("%d bytes moved although both wires were cut", now-before)
 	}
