@@ -10,34 +10,14 @@ import (
 // end: whoever replaces it tells the front end by the new one. Nor does it keep whoever replaces
 // it, if it is full and waits.
 func TestReplacedCounter(t *testing.T) {
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	newOne := func() *event {
-		dup, err := unix.Dup(fd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := newEvent(dup)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
-	}
+	fd, newOne := counter(t)
 	e := newOne()
 	e.close()
 	if err := e.signal(); err != nil {
 		t.Error(err)
 	}
 	e = newOne()
-	if _, err := unix.Write(fd, []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.SetNonblock(fd, false); err != nil {
-		t.Fatal(err)
-	}
+	fill(t, fd)
 	told := make(chan error)
 	go func() { told <- e.signal() }()
 	for e.refs.Load() < 2 { // it is in use
@@ -50,4 +30,84 @@ func TestReplacedCounter(t *testing.T) {
 	if err := e.raw.Control(func(uintptr) {}); err == nil {
 		t.Error("its descriptor stays")
 	}
+}
+
+// A front end that is gone has its counters still, and gives the same to whoever serves it next:
+// who has served it before takes neither a call nor a kick from them. A call that waits for room
+// ends nevertheless.
+func TestCountersOfTheNextFrontEnd(t *testing.T) {
+	fd, newOne := counter(t)
+	e := newOne()
+	defer e.close()
+	r := &runner{f: &frontend{}, kick: e}
+	r.f.gone.Store(true)
+	if err := r.told.signal(e); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		r.told.unblock()
+	}
+	if n := read(t, fd); n != 1 {
+		t.Errorf("a call is counted as %d after the queue's end, not once", n)
+	}
+	if err := e.signal(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.awaitKick(); err != nil {
+		t.Fatal(err)
+	}
+	if n := read(t, fd); n != 1 {
+		t.Errorf("a kick is counted as %d after the queue's end, not once", n)
+	}
+	fill(t, fd)
+	told := make(chan error)
+	go func() { told <- r.told.signal(e) }()
+	for r.told.to.Load() == nil {
+	}
+	r.told.unblock()
+	r.told.unblock()
+	if err := <-told; err != nil {
+		t.Error(err)
+	}
+}
+
+func counter(t *testing.T) (fd int, newOne func() *event) {
+	t.Helper()
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd, func() *event {
+		dup, err := unix.Dup(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := newEvent(dup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+}
+
+// fill has writes wait.
+func fill(t *testing.T, fd int) {
+	t.Helper()
+	if _, err := unix.Write(fd, []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read is what a counter has, which is 0 afterwards.
+func read(t *testing.T, fd int) uint64 {
+	t.Helper()
+	var b [8]byte
+	if _, err := unix.Read(fd, b[:]); err != nil && err != unix.EAGAIN {
+		t.Fatal(err)
+	}
+	return le.Uint64(b[:])
 }

@@ -33,8 +33,9 @@ type runner struct {
 	disk *disk
 	kick *event
 	call atomic.Pointer[event]
-	told atomic.Pointer[event] // by which the guest was told last, or is being told
-	log  *region               // has the ring's log; nil if there is none
+	told tell    // that requests have ended
+	back tell    // that there are requests, which whoever comes after this runner has to know
+	log  *region // has the ring's log; nil if there is none
 	halt atomic.Bool
 	wake chan struct{} // capacity 1: there is something for the second goroutine
 	over chan struct{} // closed when all that was taken has been given back
@@ -84,16 +85,34 @@ func (r *runner) await(ctx context.Context) bool {
 		case <-ctx.Done():
 			return false
 		case <-tick.C:
-			r.told.Load().unblock(r.f)
+			if r.f.gone.Load() {
+				r.told.unblock()
+				r.back.unblock()
+			}
 		}
 	}
 }
 
-// unblock ends a wait for room in the counter of a front end that is gone.
-func (e *event) unblock(f *frontend) {
-	if f.gone.Load() {
-		e.drain()
+// tell signals a counter, which may be full and wait: then unblock ends the wait. The counter
+// may be the next front end's as well, so nothing is taken from it but for that.
+type tell struct {
+	to atomic.Pointer[event] // nil: nobody signals
+	is *event                // what to was when unblock was last called
+}
+
+func (t *tell) signal(e *event) error {
+	t.to.Store(e)
+	defer t.to.Store(nil)
+	return e.signal()
+}
+
+// unblock ends a wait for room that has lasted since it was last called.
+func (t *tell) unblock() {
+	is := t.to.Load()
+	if is == t.is {
+		is.drain()
 	}
+	t.is = is
 }
 
 // take takes requests from the ring.
@@ -104,13 +123,23 @@ func (r *runner) take() {
 			r.f.fail(err)
 			return
 		}
-		if err := r.kick.wait(); err != nil {
+		if err := r.awaitKick(); err != nil {
 			if !isInterrupted(err) {
 				r.f.fail(err)
 			}
 			return
 		}
 	}
+}
+
+// awaitKick waits until the guest has kicked, or r is to stop. A kick that came when r was to
+// stop is left to who comes after it.
+func (r *runner) awaitKick() error {
+	err := r.kick.wait()
+	if err == nil && r.stops() {
+		err = r.back.signal(r.kick)
+	}
+	return err
 }
 
 // takeAll takes all that there are. What it has submitted is started, whatever comes next.
@@ -308,9 +337,7 @@ func (r *runner) giveAll() (err error) {
 	}
 	n, call, perr := r.push(list)
 	if call {
-		e := r.call.Load()
-		r.told.Store(e)
-		if serr := e.signal(); err == nil {
+		if serr := r.told.signal(r.call.Load()); err == nil {
 			err = serr
 		}
 	}
