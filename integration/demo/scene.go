@@ -198,7 +198,7 @@ func (s *scene) close() error {
 // withLogs adds to a failure what the daemons last said.
 func (s *scene) withLogs(err error) error {
 	for _, n := range []*node.Node{s.alpha, s.beta} {
-		err = fmt.Errorf("%w\n--- the end of %s's daemon log:\n%s", err, n.Name(), n.LogTail(2000))
+		err = fmt.Errorf("%w\n--- the end of %s's daemon log:\n%s", err, n.Name(), n.LogTail(20_000))
 	}
 	return err
 }
