@@ -15,7 +15,7 @@ func TestBlockRowsNameServersAndJobsThatThereAre(t *testing.T) {
 		"fio over sctp-udp":  {fioSCTPRows(), blockServers},
 		"disk through ESP":   {espDiskRows(), (*diskHosts)(nil).espDisks()},
 		"shaped paths":       {shapedRows(), (*diskHosts)(nil).shapedDisks()},
-		"kernel NVMe/TCP":    {nvmeRows(), guestDisks},
+		"kernel NVMe/TCP":    {guestDiskRows(), guestDisks},
 		"lost path":          {lostPathRows(), (*diskHosts)(nil).losingDisks()},
 	} {
 		if len(group.rows) == 0 {

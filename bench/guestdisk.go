@@ -17,7 +17,7 @@ import (
 // None is protected.
 
 var diskGuest = guest{
-	name: "kernel NVMe/TCP and RNBD", role: "guest-disk", modules: "nbd nvmet nvmet-tcp nvme-tcp dummy rdma_rxe rnbd-server rnbd-client",
+	name: "kernel NVMe/TCP and RNBD", role: "guest-disk", modules: "nbd nvmet nvmet-tcp nvme-tcp loop dummy rdma_rxe rnbd-server rnbd-client",
 	programs: []string{"fio"}, memory: 3 << 10,
 	open: openBlock(guestDisks),
 	// The root is an overlay, of whose files the kernel's servers find that they are empty.

@@ -23,7 +23,7 @@ func groups(old string) []group {
 		{name: "lost path", rounds: 3, open: openDiskHosts(lab.Config{NoCharon: true}, (*diskHosts).losingDisks), rows: lostPathRows()},
 		{name: "attacks", rounds: 3, open: openAttacks, rows: attackRows()},
 		{name: "soft-iWARP", rounds: 5, elsewhere: siwGuest.run, rows: siwRows()},
-		{name: diskGuest.name, rounds: 3, elsewhere: diskGuest.run, rows: nvmeRows()},
+		{name: diskGuest.name, rounds: 3, elsewhere: diskGuest.run, rows: guestDiskRows()},
 	}
 	return append(append(gs, sctpGroups()...), growthGroups()...)
 }

@@ -1,5 +1,5 @@
 // Package vm runs scripts as root in a virtual machine of its own: Debian's
-// kernel under QEMU, emulated, with soft-iWARP (siw) built for it. It needs no
+// kernel under QEMU, emulated, with soft-iWARP (siw), RTRS and RNBD built for it. It needs no
 // KVM and takes some ten seconds to boot.
 //
 // The guest sees the host's file system at the same paths, read-only under an overlay

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds a virtual machine in the current directory from Debian packages:
-#   vmlinux, initrd.gz, modules/RELEASE (with updates/siw.ko)
+#   vmlinux, initrd.gz, modules/RELEASE (with siw, RTRS and RNBD in updates)
 # usage: build.sh RELEASE SOURCE, as in 6.1.0-56-amd64 linux-source-6.1
 set -euo pipefail
 release=$1 source=$2
@@ -22,16 +22,23 @@ mkdir modules
 mv "image/lib/modules/$release" modules/
 
 echo "siw, which Debian's kernel lacks; some of its constants become module parameters"
-tar -xJf "/usr/src/$source.tar.xz" "$source/drivers/infiniband/sw/siw"
-mv "$source/drivers/infiniband/sw/siw" siw
+drivers=("$source"/drivers/{infiniband/sw/siw,infiniband/ulp/rtrs,block/rnbd})
+tar -xJf "/usr/src/$source.tar.xz" "${drivers[@]}"
+mv "${drivers[@]}" .
 flags='mpa_crc_required|mpa_crc_strict|peer_to_peer'
 sed -i -E "s/^extern const bool ($flags);/extern bool \\1;/" siw/siw.h
 sed -i -E "s/^const bool ($flags)( = true)?;/bool \\1\\2;\nmodule_param(\\1, bool, 0644);/; s/^u_char mpa_version = .*/&\nmodule_param(mpa_version, byte, 0644);/" siw/siw_main.c
 sed -i -E "s/^static __be16 rtr_type = .*/static unsigned short rtr_bits = 0xc000;\nmodule_param_named(rtr_type, rtr_bits, ushort, 0644);\n#define rtr_type cpu_to_be16(rtr_bits)/" siw/siw_cm.c
-make -s -C "/usr/src/linux-headers-$release" M="$PWD/siw" CONFIG_RDMA_SIW=m modules -j"$(nproc)"
-strip --strip-debug siw/siw.ko
+kbuild() { dir=$1; shift; make -s -C "/usr/src/linux-headers-$release" M="$PWD/$dir" "$@" modules -j"$(nproc)"; }
+kbuild siw CONFIG_RDMA_SIW=m
+
+echo "RTRS and RNBD, which it lacks as well"
+kbuild rtrs CONFIG_INFINIBAND_RTRS=m CONFIG_INFINIBAND_RTRS_CLIENT=m CONFIG_INFINIBAND_RTRS_SERVER=m
+kbuild rnbd CONFIG_BLK_DEV_RNBD_CLIENT=m CONFIG_BLK_DEV_RNBD_SERVER=m KCFLAGS="-I$PWD/rtrs" KBUILD_EXTRA_SYMBOLS="$PWD/rtrs/Module.symvers"
+
 mkdir "modules/$release/updates"
-mv siw/siw.ko "modules/$release/updates/"
+strip --strip-debug {siw,rtrs,rnbd}/*.ko
+mv {siw,rtrs,rnbd}/*.ko "modules/$release/updates/"
 mkdir -p base/lib
 ln -s "$PWD/modules" base/lib/modules
 depmod -b base "$release"
@@ -50,4 +57,4 @@ done | awk '$1 == "insmod" && !seen[$2]++ {print $2}' | while read -r file; do
 	echo "$name" >>root/mod/order
 done
 (cd root && find . | cpio -o -H newc --quiet | gzip -1) >initrd.gz
-rm -rf image linux-image-*.deb siw "$source" base root
+rm -rf image linux-image-*.deb siw rtrs rnbd "$source" base root
