@@ -10,9 +10,9 @@
 // (package iwarptest/conformance) with package verbs at one end and siw at the other.
 // Another one has the kernel's ESP: there run the tests of integration/ipsectest, some
 // of them with siw inside of ESP, and the matrix of integration/ikematrix. The third
-// has the kernel's SCTP: the tests of transport, transport/ksctp and
-// integration/oversctp, those of integration/ipsectest, integration/chaos and
-// integration/peers that are about it, and the demo. The tests of integration/history
+// has the kernel's SCTP: the tests of transport and transport/ksctp, those of verbs,
+// integration/ipsectest, integration/chaos and integration/peers that are about it, and
+// the demo. The tests of integration/history
 // that cut a host's power kill a machine of their own, those of integration/chaos attach
 // a disk as a block device in one and boot another from a vhost-user socket, and
 // integration/newcomer follows README in one. In the machines the suite and the matrix are this program:

@@ -34,7 +34,7 @@ func TestOutcomeOfSCTPIsEveryProgramsAndTheDemos(t *testing.T) {
 	}{
 		"all is well":      {"x", "", 0},
 		"a failed test":    {"ksctp.log", "=== RUN   TestA\n--- FAIL: TestA (0.00s)\n", 1},
-		"a skipped row":    {"oversctp.log", "=== RUN   TestA\n=== ATTR  TestA row x\n--- SKIP: TestA (0.00s)\nPASS\n", 1},
+		"a skipped row":    {"verbs.log", "=== RUN   TestA\n=== ATTR  TestA row x\n--- SKIP: TestA (0.00s)\nPASS\n", 1},
 		"a limit":          {"chaos.status", "124\n", 1},
 		"the demo fails":   {"demo.status", "1\n", 1},
 		"the demo is gone": {"demo.status", "", 1},
@@ -53,8 +53,8 @@ func TestOutcomeOfSCTPIsEveryProgramsAndTheDemos(t *testing.T) {
 
 func TestDocumentHasARowForEachTestOverSCTP(t *testing.T) {
 	files := sctpFiles()
-	files["oversctp.log"] = "=== RUN   TestA\n=== ATTR  TestA row oversctp works\n    x_test.go:1: not so\n--- FAIL: TestA (0.00s)\n"
-	files["oversctp.status"] = "1\n"
+	files["verbs.log"] = "=== RUN   TestA\n=== ATTR  TestA row verbs works\n    x_test.go:1: not so\n--- FAIL: TestA (0.00s)\n"
+	files["verbs.status"] = "1\n"
 	dir := t.TempDir()
 	if err := os.Rename(leave(t, files), filepath.Join(dir, "sctp")); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestDocumentHasARowForEachTestOverSCTP(t *testing.T) {
 	r := newReport(&lab{image: &vm.Image{}}, outcome{}, nil, &o)
 	var b strings.Builder
 	r.document(&b)
-	for _, want := range []string{"## SCTP", "| ksctp works | ok |", "| oversctp works | FAILED |", "| " + demoRow + " | ok |", "1 unexpected"} {
+	for _, want := range []string{"## SCTP", "| ksctp works | ok |", "| verbs works | FAILED |", "| " + demoRow + " | ok |", "1 unexpected"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, b.String())
 		}

@@ -61,24 +61,24 @@ const (
 
 	// What keeps written data as it is, which integration/history has a scene for.
 
-	FreshDevice  // a device id is not given to a second disk of a session
-	DetachedDisk // a disk that was closed stays closed, and its parked I/O is dropped
-	CloseWaits   // a disk is closed when its I/O has ended at the server
-	Succession   // I/O of an NBD client that is gone is dropped, or has ended, before another's begins
-	PostingOrder // what is sent again goes in the order of its posting
-	AtMostOnce   // a write that is sent again is not executed again
-	InDoubt      // a write that may have been executed is not sent again where others write
-	DiskShare    // a part of a session's permits is kept for each of its disks
-	ClientBytes  // permits do not wait for bytes of an NBD client
-	LateOpen     // a device that an abandoned OPEN has opened is closed
-	StoreLife    // a flush fails if the storage may have lost writes that it should cover
-	DiskIdentity // a disk that was attached does not go on as another
-	FlushLatch   // a writeback error that one call reported fails every later flush
-	KilledInSync // nor is it forgotten when the daemon dies in the call that would get it
-	RestoredFile // a reload takes the file that stands at an export's path
-	OneWriter    // an export has one writer unless it is shared
+	FreshDevice       // a device id is not given to a second disk of a session
+	DetachedDisk      // a disk that was closed stays closed, and its parked I/O is dropped
+	CloseWaits        // a disk is closed when its I/O has ended at the server
+	Succession        // I/O of an NBD client that is gone is dropped, or has ended, before another's begins
+	PostingOrder      // what is sent again goes in the order of its posting
+	AtMostOnce        // a write that is sent again is not executed again
+	InDoubt           // a write that may have been executed is not sent again where others write
+	DiskShare         // a part of a session's permits is kept for each of its disks
+	ClientBytes       // permits do not wait for bytes of an NBD client
+	LateOpen          // a device that an abandoned OPEN has opened is closed
+	StoreLife         // a flush fails if the storage may have lost writes that it should cover
+	DiskIdentity      // a disk that was attached does not go on as another
+	FlushLatch        // a writeback error that one call reported fails every later flush
+	KilledInSync      // nor is it forgotten when the daemon dies in the call that would get it
+	RestoredFile      // a reload takes the file that stands at an export's path
+	OneWriter         // an export has one writer unless it is shared
 	WriterReservation // a writer whose place another has had since does not go on
-	Fence        // a writer that was fenced writes no more in the session that it has
-	ReadyFirst   // I/O of a disk whose export is not open yet waits for it
-	Settled      // a write waits for the end of one that has failed without a path
+	Fence             // a writer that was fenced writes no more in the session that it has
+	ReadyFirst        // I/O of a disk whose export is not open yet waits for it
+	Settled           // a write waits for the end of one that has failed without a path
 )

@@ -18,8 +18,11 @@ import (
 func OverCarrier(t testing.TB, local netip.AddrPort, client, server *transport.Config, options ...Option) Connect {
 	t.Helper()
 	ha, hb := NewHost(t, options...), NewHost(t, options...)
-	ln, err := hb.Device.Listen(context.Background(), local, verbs.ListenConfig{Transport: server})
-	if err != nil {
+	var ln *verbs.Listener
+	if err := hb.listenIn(func() (err error) {
+		ln, err = hb.Device.Listen(context.Background(), local, verbs.ListenConfig{Transport: server})
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ln.Close() })
@@ -37,8 +40,12 @@ func OverCarrier(t testing.TB, local netip.AddrPort, client, server *transport.C
 			}
 			accepted <- err
 		}()
-		a, err := ha.Endpoint(t, 0, func(pd *verbs.PD, cfg verbs.QPConfig) (*verbs.QP, error) {
-			return pd.Dial(ctx, verbs.DialConfig{QP: cfg, Remote: ln.Addr(), Transport: client})
+		a, err := ha.Endpoint(t, 0, func(pd *verbs.PD, cfg verbs.QPConfig) (qp *verbs.QP, err error) {
+			err = ha.dialIn(func() (err error) {
+				qp, err = pd.Dial(ctx, verbs.DialConfig{QP: cfg, Remote: ln.Addr(), Transport: client})
+				return err
+			})
+			return qp, err
 		})
 		if err := errors.Join(err, <-accepted); err != nil {
 			t.Fatal(err)

@@ -16,6 +16,8 @@ type Host struct {
 	srq    *verbs.SRQ // of all streams
 	called bool       // completions are handed to a handler
 	depth  int        // Reads outstanding
+
+	dialIn, listenIn func(func() error) error // of OverCarrier
 }
 
 // Option changes what the queue pairs of a Host are like.
@@ -45,11 +47,18 @@ func WithHandler(h *Host) { h.called = true }
 // in place of 4.
 func WithReadDepth(n int) Option { return func(h *Host) { h.depth = n } }
 
+// Between has OverCarrier dial within one function and listen within the other, which call
+// theirs where another network is.
+func Between(dial, listen func(func() error) error) Option {
+	return func(h *Host) { h.dialIn, h.listenIn = dial, listen }
+}
+
 // NewHost opens an RNIC. When the test ends it is closed, and must then have
 // nothing left in use.
 func NewHost(t testing.TB, options ...Option) *Host {
 	t.Helper()
-	h := &Host{depth: readDepth}
+	here := func(f func() error) error { return f() }
+	h := &Host{depth: readDepth, dialIn: here, listenIn: here}
 	for _, o := range options {
 		o(h)
 	}

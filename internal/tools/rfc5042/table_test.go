@@ -47,7 +47,7 @@ func TestNames(t *testing.T) {
 		want            bool
 	}{
 		{"attack.TestA", "integration/attack", "TestA", true},
-		{"attack/oversctp.TestA", "integration/attack/oversctp", "TestA", true},
+		{"attack/load.TestA", "integration/attack/load", "TestA", true},
 		{"attack.TestA", "integration/counterattack", "TestA", false},
 		{"attack.TestA", "integration/attack", "TestAB", false},
 		{"attack.TestA", "attack", "TestA", true},
