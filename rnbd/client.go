@@ -176,6 +176,7 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 		c.mu.Unlock()
 		return nil, &OpenError{Export: name, Err: ErrTooManyDisks}
 	}
+	d.order = c.orderLocked(name)
 	c.disks = append(c.disks, d)
 	d.share = c.rt.NewShare()
 	c.mu.Unlock()
@@ -200,6 +201,15 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 		}
 		return nil, err
 	}
+}
+
+// orderLocked returns the order of an export's writes in this session. A disk that is being
+// closed may have some under way.
+func (c *Client) orderLocked(name string) *writeOrder {
+	if i := slices.IndexFunc(c.disks, func(d *Disk) bool { return d.name == name }); i >= 0 {
+		return c.disks[i].order
+	}
+	return new(writeOrder)
 }
 
 // releaseLater makes the server close a disk's device in the background, however long

@@ -34,7 +34,7 @@ type Disk struct {
 	counters counters
 	writes   unflushed
 	inFlight atomic.Int64 // submitted I/Os
-	order    writeOrder   // orders overlapping submitted writes
+	order    *writeOrder  // orders overlapping submitted writes
 
 	keep func(Claim) error
 
@@ -126,15 +126,26 @@ func (d *Disk) dropHeld(which func(*diskIO) bool, errno syscall.Errno) {
 	}
 }
 
-// failHeld implements rtrs.ClientConfig.OnNoPath: what waits for writes fails as they have.
+// failHeld implements rtrs.ClientConfig.OnNoPath.
 func (c *Client) failHeld() {
 	for _, d := range c.Disks() {
-		d.dropHeld(anyIO, syscall.EIO)
+		d.failHeld()
 		d.c.rt.EndBatch()
 	}
 }
 
-func anyIO(*diskIO) bool { return true }
+// failHeld has what waits for writes that have failed without a path fail as they have, unless
+// there is one again.
+func (d *Disk) failHeld() {
+	d.dropHeld(func(*diskIO) bool {
+		select {
+		case <-d.c.rt.NoPath():
+			return true
+		default:
+			return false
+		}
+	}, syscall.EIO)
+}
 
 // OnBatchEnd implements block.Device.
 func (d *Disk) OnBatchEnd(f func()) (cancel func()) { return d.c.rt.OnBatchEnd(f) }
@@ -168,9 +179,10 @@ func (d *Disk) beginClose() bool {
 }
 
 // Close closes the disk. I/O that has not been sent fails and is never carried out. I/O
-// that has been sent has ended when Close returns without an error, or ends before the
-// session is back after losing its path. After some seconds Close leaves the rest to the
-// background and fails with an error that says so. It is idempotent.
+// that has been sent has ended when Close returns without an error, unless there is no path:
+// then it ends at the server, and what the next Disk of the export writes to the same bytes
+// waits for that. After some seconds Close leaves the rest to the background and fails with
+// an error that says so. It is idempotent.
 func (d *Disk) Close() error {
 	if !d.beginClose() {
 		return nil

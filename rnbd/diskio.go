@@ -200,11 +200,7 @@ func (io *diskIO) Submit(done block.Completion, more bool) {
 		io.send(more)
 		return
 	}
-	select {
-	case <-d.c.rt.NoPath(): // I/O has begun to fail, perhaps without this one
-		d.dropHeld(anyIO, syscall.EIO)
-	default:
-	}
+	d.failHeld() // I/O may have begun to fail without this one
 }
 
 // send sends the I/O. It returns false if the I/O has failed instead.

@@ -108,3 +108,54 @@ func TestDiskThatWaitsFailsWithoutAPath(t *testing.T) {
 		t.Errorf("the block has %d", got)
 	}
 }
+
+// A write that failed without a path, and that the server still executes, does not overwrite
+// what the disk is given when it has been closed and opened anew: that waits.
+func TestWriteOfAClosedDiskIsNotExecutedAfterALaterOne(t *testing.T) {
+	r := newRAM(1 << 20)
+	entered, release := make(chan struct{}, 2), make(chan struct{})
+	r.before = func(_ block.Op, off, _ int64) syscall.Errno {
+		if off == 0 {
+			entered <- struct{}{}
+			<-release
+		}
+		return 0
+	}
+	srv := startServerWith(t, rtrs.ServerConfig{Linger: time.Minute}, sharedExport("r", r))
+	c := connect(t, srv.addr)
+	c.Session().SetNoPath(failSoon)
+	d := openDisk(t, c, "r")
+	one := start(t, d, block.OpWrite, filled(1), 0)
+	<-entered
+	path := c.Session().Paths()[0]
+	path.Disconnect()
+	if errno := one.wait(t); errno != syscall.EIO {
+		t.Errorf("without a path: %v", errno)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path.Reconnect()
+	eventually(t, "there is a path", func() bool { return !c.Info().Failing })
+	d = openDisk(t, c, "r")
+	two := start(t, d, block.OpWrite, filled(2), 0)
+	eventually(t, "it waits, or is executed", func() bool { return waits(d) || len(entered) > 0 })
+	if !waits(d) {
+		t.Error("a write to the same bytes is executed before the one that failed has ended")
+	}
+	c.failHeld() // of the time without a path, when that is over
+	close(release)
+	if errno := two.wait(t); errno != 0 {
+		t.Error(errno)
+	}
+	if got := r.at(0); got != 2 {
+		t.Errorf("the block has %d", got)
+	}
+}
+
+// waits reports whether a write of a disk waits for another.
+func waits(d *Disk) bool {
+	d.order.mu.Lock()
+	defer d.order.mu.Unlock()
+	return len(d.order.held) > 0
+}

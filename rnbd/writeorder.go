@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// writeOrder makes overlapping writes of a disk begin one after the other, in the order of
-// submission. An unanswered write is resent when its path is lost, although the server
-// may have carried it out: if a later overlapping write had been acknowledged meanwhile,
-// the earlier data would overwrite it. One that failed without an answer may still be
-// executed, until it is settled.
+// writeOrder makes overlapping writes of an export begin one after the other, in the order of
+// submission, whichever Disk of the session they are submitted to. An unanswered write is
+// resent when its path is lost, although the server may have carried it out: if a later
+// overlapping write had been acknowledged meanwhile, the earlier data would overwrite it.
+// One that failed without an answer may still be executed, until it is settled.
 type writeOrder struct {
 	mu     sync.Mutex // guards the fields below it
 	flying []extent
