@@ -38,8 +38,9 @@ func (d *Disk) dropsParked(p *rtrs.Permit) bool {
 // CloseWaits: a disk is closed only after its I/O has ended at the server.
 func mustWaitFor(n int64) bool { return n > 0 }
 
-// LateOpen: a device opened by an OPEN that nobody waits for any more is closed.
-func mayOpenLate(ctx context.Context) bool { return ctx.Err() != nil }
+// LateOpen: a device opened by an OPEN that nobody waits for any more is closed, and one whose
+// answer was lost, if the next is refused.
+func mayOpenLate(ctx context.Context, lost bool) bool { return ctx.Err() != nil || lost }
 
 // PostingOrder, Succession: beginWrite reports whether a write may be sent now. If not, a
 // later call of endWrite returns it.

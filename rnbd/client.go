@@ -180,7 +180,7 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 	c.disks = append(c.disks, d)
 	d.share = c.rt.NewShare()
 	c.mu.Unlock()
-	for {
+	for lost := false; ; lost = true {
 		err := d.reopen(ctx, c.rt, nil)
 		if err == nil {
 			return d, nil
@@ -192,9 +192,8 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 		if errors.Is(err, rtrs.ErrPathLost) {
 			continue
 		}
-		// An OPEN that nobody waits for any more may still be carried out.
 		d.beginClose()
-		if mayOpenLate(ctx) {
+		if mayOpenLate(ctx, lost) {
 			c.releaseLater(d)
 		} else {
 			c.forgetDisk(d)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
@@ -29,6 +30,7 @@ var detachScenes = []scene{
 	{"write of a closed disk that comes late", checks.FreshDevice, lateWriteOfAClosedDisk},
 	{"close while a write is being carried out", checks.CloseWaits, closeDuringAWrite},
 	{"open that nobody waits for any more", checks.LateOpen, abandonedOpen},
+	{"open whose answer is lost, and the next is refused", checks.LateOpen, unansweredOpen},
 }
 
 // detachedWhileReopened: the path is back, the disk is being opened again, and is
@@ -164,15 +166,41 @@ func abandonedOpen(t *testing.T) error {
 		}
 		return nil
 	}
-	eventually(t, "the device is closed", func() bool {
+	return noneIsOpen(t, c, srv)
+}
+
+// noneIsOpen waits until a client has no disk, and fails if the server has r open then.
+func noneIsOpen(t *testing.T, c *Client, srv *testServer) error {
+	eventually(t, "the client has no disk", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return len(c.disks) == 0
 	})
 	if n := openers(srv, "r"); n != 0 {
-		return fmt.Errorf("%d openers", n)
+		return fmt.Errorf("the server has the disk open %d times", n)
 	}
 	return nil
+}
+
+// unansweredOpen: the path is lost with the answer to an OPEN. By the next path the disk
+// cannot be opened any more.
+func unansweredOpen(t *testing.T) error {
+	r := newRAM(1 << 20)
+	srv := startServerWith(t, rtrs.ServerConfig{Linger: time.Minute}, ramExport("r", r))
+	l := startLink(t, srv.addr.String())
+	c := connect(t, l.ln.Addr().(*net.TCPAddr).AddrPort())
+	lose := func() {
+		l.set(false)
+		r.mu.Lock()
+		r.fault = "it has lost writes"
+		r.mu.Unlock()
+		l.set(true)
+	}
+	r.onOpen.Store(&lose)
+	if d, err := c.Open(testContext(t), "r", OpenOptions{}); !errors.Is(err, ErrDamaged) {
+		return fmt.Errorf("%v was opened: %w", d, err)
+	}
+	return noneIsOpen(t, c, srv)
 }
 
 func TestDeviceIDsAreNotGivenTwice(t *testing.T) {

@@ -216,7 +216,12 @@ func (r *ram) grow(n int64) {
 	r.data, r.flushed, r.size = append(r.data, make([]byte, n-r.size)...), append(r.flushed, make([]byte, n-r.size)...), n
 }
 
-func (r *ram) Fault() string { return r.fault }
+func (r *ram) Fault() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fault
+}
+
 func (r *ram) Identity() block.Identity {
 	r.mu.Lock()
 	defer r.mu.Unlock()

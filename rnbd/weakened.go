@@ -34,7 +34,9 @@ func (d *Disk) dropsParked(p *rtrs.Permit) bool {
 
 func mustWaitFor(n int64) bool { return n > 0 && checks.On(checks.CloseWaits) }
 
-func mayOpenLate(ctx context.Context) bool { return ctx.Err() != nil && checks.On(checks.LateOpen) }
+func mayOpenLate(ctx context.Context, lost bool) bool {
+	return (ctx.Err() != nil || lost) && checks.On(checks.LateOpen)
+}
 
 func (w *writeOrder) beginWrite(io *diskIO) bool {
 	if !checks.On(checks.PostingOrder) || !checks.On(checks.Succession) {
