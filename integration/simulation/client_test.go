@@ -57,9 +57,10 @@ type attachment struct {
 	process  *clientProcess
 	epoch    int
 	readOnly bool
-	call     int64  // when it was asked for
-	start    int64  // when it was there; 0: nobody heard of it
-	size     uint64 // of the disk, as it was seen last; guarded by world.mu
+	id       block.ID // by which the server knows it; guarded by client.mu
+	call     int64    // when it was asked for
+	start    int64    // when it was there; 0: nobody heard of it
+	size     uint64   // of the disk, as it was seen last; guarded by world.mu
 }
 
 func newClient(w *world, name string, plan clientPlan) *client {
@@ -237,7 +238,7 @@ func (p *clientProcess) open() (*attachment, *rnbd.Disk) {
 		if p.dead.Load() {
 			return context.Canceled
 		}
-		c.claim = cl
+		a.id, c.claim = cl.Attachment, cl
 		return nil
 	}}
 	c.mu.Unlock()

@@ -130,8 +130,8 @@ func (w *world) judgeWrite(o *op) {
 			if s := w.heir(o, i, t); s != nil {
 				w.wrong("%v: sector %d was written (%v) after its NBD client was gone (#%d), and another's %v was acknowledged", o, i, at, o.via.end, s)
 			}
-			if s := w.successor(o, t); s != nil {
-				w.wrong("%v: sector %d was written (%v) after %s had attached the disk (#%d)", o, i, at, s.client.name, s.start)
+			if who, since := w.successor(o, t); since != 0 {
+				w.wrong("%v: sector %d was written (%v) after %s had the disk (#%d)", o, i, at, who, since)
 			}
 		}
 	}
@@ -216,18 +216,22 @@ func (w *world) writeOp(value uint64) *op {
 	return w.ops[i]
 }
 
-// successor returns an attachment that had the disk before a write was executed, and after
-// which it must not be.
-func (w *world) successor(o *op, executed int64) *attachment {
+// successor returns who had the disk when a write was executed, and must not be followed by
+// it, and since when; 0: nobody. That is the client's next process, or, where one may write,
+// another client that the server has let in later: it may hear of that late, when it has lost
+// its place again.
+func (w *world) successor(o *op, executed int64) (who string, since int64) {
 	for _, a := range w.attached {
-		if a.readOnly || a.start == 0 || a == o.by || a.start < o.by.start || a.start < o.call || a.start > executed {
-			continue
-		}
-		if a.client == o.by.client && a.process != o.by.process || a.client != o.by.client && !w.plan.shared {
-			return a
+		if !a.readOnly && a.client == o.by.client && a.process != o.by.process && a.start > max(o.by.start, o.call) && a.start < executed {
+			return "its next process", a.start
 		}
 	}
-	return nil
+	for _, a := range w.admitted {
+		if !w.plan.shared && string(a.client) != o.by.client.name && a.at > w.admitted[o.by.id].at && a.at < executed {
+			return string(a.client), a.at
+		}
+	}
+	return "", 0
 }
 
 // judgeRead checks that each sector had what was read at some time of the read.
@@ -301,8 +305,10 @@ func (w *world) excused(o *op) bool {
 	return false
 }
 
-// history is what clients saw of a sector, for porcupine. judgeLoss knows better than one
-// sector's history whether a flush may vouch for what was lost.
+// history is what clients saw of a sector, for porcupine. When a write was executed the disk
+// knows, so that the search need not try when it may have been; judgeWrite knows whether it
+// was when it ought to be. judgeLoss knows better than one sector's history whether a flush
+// may vouch for what was lost.
 func (w *world) history(i int) (all []porcupine.Operation) {
 	s := &w.disk.sectors[i]
 	last := int64(0) // power cut: what is asked for after it need not be durable, which would have the search try more orders
@@ -322,16 +328,10 @@ func (w *world) history(i int) (all []porcupine.Operation) {
 		case o.kind == block.OpRead && o.succeeded() && o.covers(i):
 			add(register.Step{Kind: register.Read, Value: uint32(o.seen[i-o.first])})
 		case o.kind == block.OpWrite && o.covers(i):
-			x := register.Step{Kind: register.Write, Value: uint32(o.write), FUA: o.fua, Durable: o.fua || o.call > last}
-			if o.succeeded() {
-				add(x)
-			}
-			x.Durable = o.call > last
 			for n, at := range s.executions(o.write) {
-				if n > 0 || !o.succeeded() {
-					// Nobody heard of it, but the disk knows when it was.
-					all = append(all, porcupine.Operation{ClientId: o.by.client.number, Input: x, Call: at, Return: at})
-				}
+				heard := n == 0 && o.succeeded()
+				x := register.Step{Kind: register.Write, Value: uint32(o.write), FUA: o.fua, Durable: o.fua && heard || o.call > last}
+				all = append(all, porcupine.Operation{ClientId: o.by.client.number, Input: x, Call: at, Return: at})
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
@@ -48,6 +49,7 @@ type world struct {
 	ops      []*op
 	attached []*attachment
 	begun    []began
+	admitted map[block.ID]admission // by attachment
 	fences   []fence
 	grown    []growth
 	writes   uint64
@@ -57,6 +59,12 @@ type world struct {
 
 // began is when the server began a session of a client's.
 type began struct {
+	client transport.Identity
+	at     int64
+}
+
+// admission is when the server let an attachment write.
+type admission struct {
 	client transport.Identity
 	at     int64
 }
@@ -74,7 +82,7 @@ type growth struct {
 }
 
 func newWorld(seed uint64, verbose bool) *world {
-	w := &world{seed: seed, verbose: verbose, begin: time.Now(), fabric: verbstest.New(), end: make(chan struct{}), leave: make(chan struct{})}
+	w := &world{seed: seed, verbose: verbose, begin: time.Now(), fabric: verbstest.New(), admitted: make(map[block.ID]admission), end: make(chan struct{}), leave: make(chan struct{})}
 	w.plan = draw(w.rand("plan"), w.rand("orders"), w.rand("nbd"), w.rand("no path"))
 	w.host = w.fabric.Host("server")
 	w.disk = newDisk(w)
@@ -216,7 +224,7 @@ func must(err error) {
 	}
 }
 
-// keep stores the places of writers as a file would.
+// keep stores the reservations of writers as a file would, and notes who is new there.
 func (s *server) keep(all []rnbd.Reservation) error {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
@@ -224,6 +232,13 @@ func (s *server) keep(all []rnbd.Reservation) error {
 		return context.Canceled
 	}
 	s.w.places = slices.Clone(all)
+	for _, p := range all {
+		for _, t := range p.Writers {
+			if _, known := s.w.admitted[t.Attachment]; !known {
+				s.w.admitted[t.Attachment] = admission{t.Peer, s.w.now()}
+			}
+		}
+	}
 	return nil
 }
 
