@@ -77,3 +77,43 @@ func TestControlRequestsAvoidAPathWhoseSAIsAway(t *testing.T) {
 		t.Errorf("%d requests were carried out, counted are %+v", sum, s)
 	}
 }
+
+// What makes such a request void may be lost with its own path. Then the path that holds the
+// request back is given up, and the request with it.
+func TestControlRequestIsNotCarriedOutWhenWhatMakesItVoidIsLost(t *testing.T) {
+	k := keeper{make(chan *Request, 4)}
+	srv := startServer(t, ServerConfig{NewSession: k.session, Linger: time.Minute})
+	rs, cfg := roads(t, srv, 2)
+	cl := connect(t, cfg)
+	allUp(t, cl)
+	cl.mu.Lock()
+	holds, other := rs[0], rs[1]
+	if cl.ctlPath.path == cl.paths[1] {
+		holds, other = other, holds
+	}
+	up := cl.ctlPath
+	cl.mu.Unlock()
+	holds.setAway(true)
+	other.freeze(true)
+	result := make(chan error, 1)
+	go func() { result <- cl.Control(testContext(t), header(1), make([]byte, 8)) }()
+	eventually(t, "it is made void", func() bool { return cl.permits[cl.depth].state.Load()&0xff == permitSettle })
+	other.cut()
+	other.freeze(false)
+	if err := <-result; !errors.Is(err, ErrPathLost) {
+		t.Fatal(err)
+	}
+	eventually(t, "the path is given up", up.isDown)
+	holds.cut()
+	holds.setAway(false)
+	allUp(t, cl)
+	go func() { result <- cl.Control(testContext(t), header(2), make([]byte, 8)) }()
+	r := <-k.arrived
+	if n := binary.LittleEndian.Uint64(r.Header); n != 2 {
+		t.Errorf("request %d is carried out", n)
+	}
+	r.answer()
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+}

@@ -164,17 +164,23 @@ func (cl *Client) Control(ctx context.Context, header, answer []byte) error {
 	}
 }
 
-// voidControl ends a control request whose path is lost, or waits for its security association. If
+// voidControl ends a control request of a path that is lost, or waits for its security association. If
 // there is another path, it first sends the slot's next number there, with nothing to do: then a
-// server that gets the request late does not carry it out.
-func (cl *Client) voidControl(p *Permit) {
+// server that gets the request late does not carry it out. By the path of control requests it
+// comes before those that follow. If it is lost with that, and there is no other, the request is
+// lost as well, with the path that may still hold it back.
+func (cl *Client) voidControl(p *Permit, t *clientPath) {
 	if !p.unsettled {
-		p.dir, p.n, p.hlen, p.done, p.unsettled = Write, 0, 0, voiding{p.done}, true
+		p.dir, p.n, p.hlen, p.done, p.unsettled, p.holder = Write, 0, 0, voiding{p.done}, true, t
 		p.turn++
-		if t := cl.choosePath(p); t != nil && t.post(p, false) {
-			return
-		}
 	}
+	cl.mu.Lock()
+	by := cl.ctlPath
+	cl.mu.Unlock()
+	if by != nil && by != p.holder && !by.avoided.Load() && by.post(p, false) {
+		return
+	}
+	p.holder.fail(errHeldBack)
 	p.state.Store(permitIdle)
 	p.finish(syscall.ENOTCONN)
 }
@@ -184,7 +190,7 @@ type voiding struct{ request Completion }
 
 // Complete implements Completion.
 func (v voiding) Complete(p *Permit, _ syscall.Errno) {
-	p.unsettled = false
+	p.unsettled, p.holder = false, nil
 	v.request.Complete(p, syscall.ENOTCONN)
 }
 

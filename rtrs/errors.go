@@ -89,6 +89,9 @@ func (e *shrunkError) Error() string {
 	return fmt.Sprintf("rtrs: the server's %s is now %d, below the %d of this session; restore the setting there or attach again", e.what, e.had, e.want)
 }
 
+// errHeldBack is why a path is torn down that may carry out late what nobody waits for.
+var errHeldBack = fmt.Errorf("%w: its security association is away, and what it holds back is not wanted any more", ErrPathLost)
+
 // errAway is why a path is torn down when I/O fails for want of one.
 var errAway = fmt.Errorf("%w: its security association is away, and I/O waits no longer", ErrPathLost)
 

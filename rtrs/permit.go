@@ -77,8 +77,9 @@ type Permit struct {
 	inDoubt  bool   // tried in a session that the server has forgotten
 	greeting uint64 // Client.greetings when the I/O was submitted, or OnResend saw it
 
-	unsettled bool   // a write that failed for want of a path, or a control request, may still be executed
-	settled   func() // called when it is not any more
+	unsettled bool        // a write that failed for want of a path, or a control request, may still be executed
+	settled   func()      // called when it is not any more
+	holder    *clientPath // by which a control request was sent that is made void
 
 	share *Share // the share it was taken from; changed with permitPool.mu held
 }

@@ -235,7 +235,7 @@ func (cl *Client) failOver(t *clientPath) {
 	cl.orderLocked()
 	cl.mu.Unlock()
 	for _, p := range ended {
-		cl.voidControl(p)
+		cl.voidControl(p, t)
 	}
 	cl.startParked()
 }
