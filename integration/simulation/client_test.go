@@ -49,6 +49,7 @@ type clientProcess struct {
 	cancel context.CancelFunc
 	rc     *rnbd.Client // guarded by client.mu
 	disk   *rnbd.Disk   // guarded by client.mu
+	by     *attachment  // of the disk; guarded by client.mu
 }
 
 // attachment is an opening of the disk by a process.
@@ -60,6 +61,7 @@ type attachment struct {
 	id       block.ID // by which the server knows it; guarded by client.mu
 	call     int64    // when it was asked for
 	start    int64    // when it was there; 0: nobody heard of it
+	detached int64    // when it was detached in use; guarded by client.mu
 	size     uint64   // of the disk, as it was seen last; guarded by world.mu
 }
 
@@ -203,7 +205,7 @@ func (p *clientProcess) attach(rnd *rand.Rand) bool {
 		return !p.dead.Load()
 	}
 	p.c.mu.Lock()
-	p.disk = d
+	p.disk, p.by = d, a
 	p.c.mu.Unlock()
 	if p.c.plan.nbd {
 		p.serve(a, d, rnd)
@@ -297,7 +299,9 @@ func (c *client) detachNow() {
 	c.mu.Lock()
 	var d *rnbd.Disk
 	if c.proc != nil {
-		d = c.proc.disk
+		if d = c.proc.disk; d != nil && c.proc.by.detached == 0 {
+			c.proc.by.detached = c.w.now()
+		}
 	}
 	c.mu.Unlock()
 	if d != nil {

@@ -289,10 +289,10 @@ func (w *world) excused(o *op) bool {
 		return slices.ContainsFunc(w.fences, func(f fence) bool { return f.client == o.by.client && f.call < o.ret })
 	case w.plan.shared && o.kind == block.OpWrite && w.forgot(o.by.client, o.call, o.ret):
 		return true // nobody knows whether it was executed, and it cannot be sent again
+	case o.by.detached != 0 && o.by.detached < o.ret:
+		return true
 	case errors.Is(o.why, rnbd.ErrWritesLost):
 		return slices.ContainsFunc(w.disk.sectors[0].changes, func(c change) bool { return c.cut && c.at < o.ret })
-	case errors.Is(o.why, rnbd.ErrClosed):
-		return true // it was detached
 	case o.gaveUp():
 		return w.plan.noPath.Fail
 	case errors.Is(o.why, rnbd.ErrDamaged):
