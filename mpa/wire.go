@@ -24,7 +24,6 @@ import (
 const (
 	keyLen       = 16
 	startupLen   = 20 // fixed part
-	helloLen     = 16
 	requestKey   = "MPA ID Req Frame"
 	replyKey     = "MPA ID Rep Frame"
 	flagMarkers  = 0x80

@@ -133,14 +133,6 @@ func (s *Server) Export(name string, b block.Device, description string) error {
 	return nil
 }
 
-// Remove withdraws an export from new clients. Connected ones keep it: to end them,
-// end their Serve, or the device.
-func (s *Server) Remove(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.exports, name)
-}
-
 // Stats returns the figures of an export, ok false if there is none.
 func (s *Server) Stats(name string) (st Stats, ok bool) {
 	s.mu.Lock()

@@ -156,10 +156,6 @@ func TestExportNames(t *testing.T) {
 			t.Errorf("%.20q: %v", bad, err)
 		}
 	}
-	s.Remove("a")
-	if err := s.Export("a", m, ""); err != nil {
-		t.Errorf("after Remove: %v", err)
-	}
 	if _, ok := s.Stats("b"); ok {
 		t.Error("figures of an export that is not there")
 	}

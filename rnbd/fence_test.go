@@ -184,14 +184,7 @@ func TestFenceIsOfOnePeersWriters(t *testing.T) {
 // asked for again.
 func TestFenceThatCouldNotBeFinished(t *testing.T) {
 	r := newRAM(1 << 20)
-	begun, goOn := make(chan struct{}), make(chan struct{})
-	r.before = func(op block.Op, _, _ int64) syscall.Errno {
-		if op == block.OpWrite {
-			close(begun)
-			<-goOn
-		}
-		return 0
-	}
+	begun, goOn, _ := r.holdFirstWrite()
 	h := newHostsOf(t, false, r)
 	hung := start(t, h.disk, block.OpWrite, filled(1), 0)
 	<-begun
@@ -299,14 +292,7 @@ func TestMalformedAnswerOfFencedDisk(t *testing.T) {
 // fenced with what it has open.
 func TestFenceFindsAWriterWhosePeerHasLostItsName(t *testing.T) {
 	r := newRAM(1 << 20)
-	begun, goOn := make(chan struct{}), make(chan struct{})
-	r.before = func(op block.Op, _, _ int64) syscall.Errno {
-		if op == block.OpWrite {
-			close(begun)
-			<-goOn
-		}
-		return 0
-	}
+	begun, goOn, _ := r.holdFirstWrite()
 	h := newHostsOf(t, false, r)
 	var name atomic.Value
 	name.Store("alpha")

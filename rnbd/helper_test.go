@@ -278,6 +278,20 @@ func (r *ram) run(op block.Op, buf []byte, off, n int64, fl block.Flags) syscall
 	return 0
 }
 
+// holdFirstWrite has the first write stay at the storage: entered is closed when it is there,
+// and it goes on when release is. writes counts all that were begun.
+func (r *ram) holdFirstWrite() (entered, release chan struct{}, writes *atomic.Int32) {
+	entered, release, writes = make(chan struct{}), make(chan struct{}), new(atomic.Int32)
+	r.before = func(op block.Op, _, _ int64) syscall.Errno {
+		if op == block.OpWrite && writes.Add(1) == 1 {
+			close(entered)
+			<-release
+		}
+		return 0
+	}
+	return entered, release, writes
+}
+
 func ramExport(name string, r *ram) Export { return Export{Name: name, Storage: r, AllowAll: true} }
 
 // sharedExport is a ramExport that may have several writers.

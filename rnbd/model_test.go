@@ -274,15 +274,7 @@ func TestFlushCoversWritesOfAllConnections(t *testing.T) {
 // must not land after a later acknowledged write to the same place.
 func TestNoLateWriteOnTheDisk(t *testing.T) {
 	r := newRAM(1 << 20)
-	var n atomic.Int32
-	entered, release := make(chan struct{}), make(chan struct{})
-	r.before = func(op block.Op, off, _ int64) syscall.Errno {
-		if op == block.OpWrite && n.Add(1) == 1 {
-			close(entered)
-			<-release
-		}
-		return 0
-	}
+	entered, release, _ := r.holdFirstWrite()
 	srv := startServer(t, ramExport("r", r))
 	l := startLink(t, srv.addr.String())
 	c := connect(t, l.ln.Addr().(*net.TCPAddr).AddrPort())

@@ -1,7 +1,6 @@
 package rnbd
 
 import (
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -17,15 +16,7 @@ var failSoon = rtrs.NoPath{Fail: true, After: 20 * time.Millisecond}
 // a path. A write that failed while the server was executing it never overwrites a later one.
 func TestDiskFailsWithoutAPath(t *testing.T) {
 	r := newRAM(1 << 20)
-	entered, release := make(chan struct{}), make(chan struct{})
-	var writes atomic.Int32
-	r.before = func(op block.Op, _, _ int64) syscall.Errno {
-		if op == block.OpWrite && writes.Add(1) == 1 {
-			close(entered)
-			<-release
-		}
-		return 0
-	}
+	entered, release, writes := r.holdFirstWrite()
 	srv := startServerWith(t, rtrs.ServerConfig{Linger: time.Minute}, ramExport("r", r))
 	c := connect(t, srv.addr)
 	c.Session().SetNoPath(failSoon)

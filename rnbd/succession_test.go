@@ -183,15 +183,7 @@ func count(got, want int32) error {
 // again.
 func killedInDoubt(t *testing.T) error {
 	r := newRAM(1 << 20)
-	var writes atomic.Int32
-	entered, release := make(chan struct{}), make(chan struct{})
-	r.before = func(op block.Op, _, _ int64) syscall.Errno {
-		if op == block.OpWrite && writes.Add(1) == 1 {
-			close(entered)
-			<-release
-		}
-		return 0
-	}
+	entered, release, writes := r.holdFirstWrite()
 	p := newPath(t, r)
 	first := p.nbd.client()
 	if err := first.Send(0, nbdWrite, 1, 0, 4096, filled(1)); err != nil {

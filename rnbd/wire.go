@@ -51,7 +51,6 @@ const (
 	openRspLen  = 208
 	ioLen       = 32
 	closeLen    = 8
-	listLen     = 8
 	listRspHdr  = 12
 	grownLen    = 16 // of an entry
 	nameField   = 255

@@ -1,7 +1,6 @@
 package rnbd
 
 import (
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -12,15 +11,7 @@ import (
 // along, and others that waited for that one do not wait any longer than they must.
 func TestWriteThatWaitsForAnotherGoesWithItsClient(t *testing.T) {
 	r := newRAM(1 << 20)
-	entered, release := make(chan struct{}), make(chan struct{})
-	var writes atomic.Int32
-	r.before = func(op block.Op, _, _ int64) syscall.Errno {
-		if op == block.OpWrite && writes.Add(1) == 1 {
-			close(entered)
-			<-release
-		}
-		return 0
-	}
+	entered, release, writes := r.holdFirstWrite()
 	srv := startServer(t, ramExport("r", r))
 	d := openDisk(t, connect(t, srv.addr), "r")
 	stays, goes := d.NewUser(), d.NewUser()

@@ -80,15 +80,11 @@ func TestWriterHasAGracePeriodWhileItsSessionIsLost(t *testing.T) {
 		"not if writers share":  {time.Hour, false, func(srv *testServer) { _ = srv.SetWriters("r", SharedWriters) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			first, second := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
-			over := func(local netip.Addr) *transport.Config {
-				return &transport.Config{Local: local, Protector: transport.Plaintext(testLogger(), first, second)}
-			}
-			srv := startServerOn(t, over(netip.Addr{}), anyPort, rtrs.ServerConfig{}, ramExport("r", newRAM(1<<20)))
+			srv := startServerOn(t, overFrom(netip.Addr{}), anyPort, rtrs.ServerConfig{}, ramExport("r", newRAM(1<<20)))
 			srv.Server.writerGrace = c.grace
-			a := connectAs(t, "a", over(first), srv.addr)
+			a := connectAs(t, "a", overFrom(hostA), srv.addr)
 			claim := openDisk(t, a, "r").Claim()
-			b := connectAs(t, "b", over(second), srv.addr)
+			b := connectAs(t, "b", overFrom(hostB), srv.addr)
 			a.Close() // without a word about the disk, as when it is cut off
 			eventually(t, "the session ends", func() bool { return len(srv.rt.Sessions()) == 1 && len(srv.Exports()[0].Openers) == 0 })
 			c.end(srv)
@@ -105,7 +101,7 @@ func TestWriterHasAGracePeriodWhileItsSessionIsLost(t *testing.T) {
 			if _, err := b.Open(testContext(t), "r", OpenOptions{ReadOnly: true}); err != nil {
 				t.Errorf("a reader: %v", err)
 			}
-			d, err := connectAs(t, "a", over(first), srv.addr).Open(testContext(t), "r", OpenOptions{Claim: claim})
+			d, err := connectAs(t, "a", overFrom(hostA), srv.addr).Open(testContext(t), "r", OpenOptions{Claim: claim})
 			if err != nil {
 				t.Fatal(err)
 			}

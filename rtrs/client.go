@@ -256,9 +256,6 @@ func (cl *Client) QueueDepth() int { return cl.depth }
 // MaxIO returns the largest I/O in bytes.
 func (cl *Client) MaxIO() int { return cl.maxIO }
 
-// Name returns the session's name.
-func (cl *Client) Name() string { return cl.cfg.Name }
-
 // Flush sends what was submitted with Permit.SubmitMore.
 func (cl *Client) Flush() {
 	for _, t := range *cl.up.Load() {

@@ -308,13 +308,6 @@ type PathInfo struct {
 	Stats   Stats
 }
 
-// Info returns the path's state.
-func (t *Path) Info() PathInfo {
-	t.cl.mu.Lock()
-	defer t.cl.mu.Unlock()
-	return t.infoLocked()
-}
-
 func (t *Path) infoLocked() PathInfo {
 	i := PathInfo{Name: t.cfg.Name, State: t.state, Since: t.since, LastError: t.lastErr, Remote: t.cfg.Remote, Incarnation: t.inc,
 		Reconnects: t.reconnects, Failures: t.failures, Tries: t.tries, InFlight: int(t.flying.Load()), Moved: t.moved.Load(), Replays: t.replays.snapshot(), Latency: time.Duration(t.latency.Load()), Stats: t.counters.snapshot()}

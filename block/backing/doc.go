@@ -3,7 +3,7 @@
 //
 // A Store does blocking I/O of exact length with errors as syscall.Errno, and
 // has a fast path that never sleeps (TryRead) or rarely does (Write while
-// FastWrites says so). A queue on a Store (NewQueue) runs an operation on the calling
+// recent writes have filled the page cache without delay). A queue on a Store (NewQueue) runs an operation on the calling
 // goroutine when that is quick and otherwise on a bounded set of workers.
 //
 // Reads and writes go through the page cache; Flush and the fua argument make

@@ -25,10 +25,6 @@ func (s *Store) Read(p []byte, off int64) error { return asError(s.read(p, off))
 // has become shorter, and what the kernel says (ENOSPC, EDQUOT, ..).
 func (s *Store) Write(p []byte, off int64, fua bool) error { return asError(s.write(p, off, fua)) }
 
-// FastWrites reports whether recent writes have filled the page cache without
-// delay, so that one may be made where sleeping is unwelcome. It is a hint.
-func (s *Store) FastWrites() bool { return s.writes.fast() }
-
 // Flush makes all writes that have returned durable. Once it has failed it
 // fails for the rest of the disk's life, also in other Stores: the kernel forgets what
 // it could not write, so a later success would be untrue.

@@ -209,7 +209,7 @@ func TestWeakenedBuildMeetsNothing(t *testing.T) {
 }
 
 func TestManyPeersAreNamedInPart(t *testing.T) {
-	if got := many("peer", strings.Fields("a b c d e f g")); got != "peers a, b, c, d, e and 2 more" {
+	if got := manyPeers(strings.Fields("a b c d e f g")); got != "peers a, b, c, d, e and 2 more" {
 		t.Error(got)
 	}
 }

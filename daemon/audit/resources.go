@@ -37,7 +37,7 @@ func (v *view) quotas() string {
 		text = "; limits for each peer"
 	}
 	if len(own) > 0 {
-		text += fmt.Sprintf(", and of its own for %s", many("peer", own))
+		text += fmt.Sprintf(", and of its own for %s", manyPeers(own))
 	}
 	return fmt.Sprintf("%s: `ironwarp status --resources`; ping serves %d clients at a time, %d of a peer, of the second half one of each", text, probe.MaxClients, probe.MaxClientsPeer)
 }
@@ -109,7 +109,7 @@ func (v *view) blockless() []api.Weakness {
 		out = append(out, api.Weakness{Setting: "nf_tables", Effect: "the kernel can't block a peer, whose streams the daemon refuses then: " + v.Block.Error(), Fix: "modprobe nf_tables"})
 	}
 	if names := v.with(func(p config.Peer) bool { return p.Protection == config.ProtectPlaintext }); len(names) > 0 {
-		out = append(out, api.Weakness{Setting: many("peer", names) + ": insecure_plaintext: true", Effect: "a block is the daemon's, which refuses streams: there is no ESP by which the kernel could tell the peer",
+		out = append(out, api.Weakness{Setting: manyPeers(names) + ": insecure_plaintext: true", Effect: "a block is the daemon's, which refuses streams: there is no ESP by which the kernel could tell the peer",
 			Fix: "let ESP protect the peer"})
 	}
 	return out

@@ -56,7 +56,7 @@ func (v *view) exports() {
 	}
 	for _, m := range verbs.TrustModels() {
 		if names := by[m]; len(names) > 0 {
-			v.trust(trusted{"sessions of " + many("peer", names) + " at the exports", m, v.serviceSetting(config.ServiceExports), true})
+			v.trust(trusted{"sessions of " + manyPeers(names) + " at the exports", m, v.serviceSetting(config.ServiceExports), true})
 		}
 	}
 }
@@ -102,16 +102,16 @@ func (v *view) serviceSetting(name string) string {
 	return fmt.Sprintf("trust: %s", v.c.Trust)
 }
 
-// many is one name or several.
-func many(what string, names []string) string {
+// manyPeers is one name or several.
+func manyPeers(names []string) string {
 	const most = 5
 	if len(names) == 1 {
-		return what + " " + names[0]
+		return "peer " + names[0]
 	}
 	if len(names) > most {
-		return fmt.Sprintf("%ss %s and %d more", what, strings.Join(names[:most], ", "), len(names)-most)
+		return fmt.Sprintf("peers %s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 	}
-	return what + "s " + strings.Join(names, ", ")
+	return "peers " + strings.Join(names, ", ")
 }
 
 func count(n int, what string) string {

@@ -2,9 +2,6 @@ package crc32c
 
 import "hash/crc32"
 
-// Size is the size of a checksum in bytes.
-const Size = crc32.Size
-
 // Checksum returns the CRC-32C of p.
 func Checksum(p []byte) uint32 { return Update(0, p) }
 

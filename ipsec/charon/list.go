@@ -33,7 +33,7 @@ func parseSAs(m *vici.Message, now time.Time) []SA {
 			RemoteID:   Str(ike, "remote-id"),
 			Initiator:  Str(ike, "initiator") == "yes",
 			SPI:        [2]string{Str(ike, "initiator-spi"), Str(ike, "responder-spi")},
-			Encryption: algorithmName(ike, "encr-alg", "encr-keysize"),
+			Encryption: encryption(ike),
 			Integrity:  Str(ike, "integ-alg"),
 			PRF:        Str(ike, "prf-alg"),
 			DHGroup:    Str(ike, "dh-group"),
@@ -70,7 +70,7 @@ func ParseChild(m *vici.Message, key string, now time.Time) Child {
 		Encap:      Str(m, "encap") == "yes",
 		SPIIn:      Str(m, "spi-in"),
 		SPIOut:     Str(m, "spi-out"),
-		Encryption: algorithmName(m, "encr-alg", "encr-keysize"),
+		Encryption: encryption(m),
 		KeyBits:    int(Num(m, "encr-keysize")),
 		Integrity:  Str(m, "integ-alg"),
 		DHGroup:    Str(m, "dh-group"),
@@ -114,9 +114,9 @@ func seconds(m *vici.Message, key string) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-func algorithmName(m *vici.Message, alg, size string) string {
-	name := Str(m, alg)
-	if n := Str(m, size); n != "" && n != "0" {
+func encryption(m *vici.Message) string {
+	name := Str(m, "encr-alg")
+	if n := Str(m, "encr-keysize"); n != "" && n != "0" {
 		name += "-" + n
 	}
 	return name

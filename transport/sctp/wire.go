@@ -14,7 +14,6 @@ const (
 	chunkHeaderLen = 4
 	dataHeaderLen  = 16 // of a DATA chunk
 	paramHeaderLen = 4
-	causeHeaderLen = 4
 )
 
 // chunkType is a chunk type (RFC 9260 section 3.2).

@@ -7,26 +7,23 @@ import "encoding/binary"
 type paramType uint16
 
 const (
-	paramHeartbeatInfo    paramType = 1
-	paramIPv4             paramType = 5
-	paramIPv6             paramType = 6
-	paramCookie           paramType = 7
-	paramUnrecognized     paramType = 8
-	paramCookiePreserve   paramType = 9
-	paramHostName         paramType = 11
-	paramAddressTypes     paramType = 12
-	paramECN              paramType = 0x8000
-	paramPadding          paramType = 0x8005 // RFC 4820
-	paramExtensions       paramType = 0x8008 // RFC 5061
-	paramForwardTSN       paramType = 0xc000 // RFC 3758
-	paramAdaptation       paramType = 0xc006 // RFC 5061
-	paramZeroChecksum     paramType = 0x8001 // RFC 9653
-	paramRandom           paramType = 0x8002 // RFC 4895
-	paramChunkList        paramType = 0x8003
-	paramHMACAlgorithm    paramType = 0x8004
-	paramAddIP            paramType = 0xc001 // RFC 5061
-	paramSetPrimary       paramType = 0xc004
-	paramSuccessIndicator paramType = 0xc005
+	paramHeartbeatInfo  paramType = 1
+	paramIPv4           paramType = 5
+	paramIPv6           paramType = 6
+	paramCookie         paramType = 7
+	paramUnrecognized   paramType = 8
+	paramCookiePreserve paramType = 9
+	paramHostName       paramType = 11
+	paramAddressTypes   paramType = 12
+	paramECN            paramType = 0x8000
+	paramPadding        paramType = 0x8005 // RFC 4820
+	paramExtensions     paramType = 0x8008 // RFC 5061
+	paramForwardTSN     paramType = 0xc000 // RFC 3758
+	paramAdaptation     paramType = 0xc006 // RFC 5061
+	paramZeroChecksum   paramType = 0x8001 // RFC 9653
+	paramRandom         paramType = 0x8002 // RFC 4895
+	paramChunkList      paramType = 0x8003
+	paramHMACAlgorithm  paramType = 0x8004
 )
 
 func (t paramType) skip() bool   { return t&0x8000 != 0 }
