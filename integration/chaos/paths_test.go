@@ -277,25 +277,25 @@ func (s *scene) pathsUp(t *testing.T, l *load, without int) {
 // deleteSAs deletes the child SAs of a path from a host.
 func (s *scene) deleteSAs(t *testing.T, n *node.Node, wire int) func() error {
 	t.Helper()
-	var list []api.SA
-	for range 100 { // one that the other side has just deleted is no longer there
-		var err error
-		list, err = n.Client().SAs(t.Context())
-		must(t, err)
-		deleted := 0
+	ctx, cancel := context.WithTimeout(t.Context(), healTimeout)
+	defer cancel()
+	deleted := 0
+	var last error // one that goes by itself meanwhile, to be made anew, cannot be deleted
+	err := node.Until(ctx, func() (bool, error) {
+		list, err := n.Client().SAs(ctx)
 		for _, sa := range list {
 			if strings.HasPrefix(sa.RemoteTS, s.addr(s.other(n), wire).String()+"/") {
-				if _, err := n.Ironwarp(t.Context(), nil, "sa", "delete", "--child", sa.Child, s.other(n).Name()); err == nil {
-					deleted++
-				} else if !strings.Contains(err.Error(), "has no child SA now") {
-					t.Fatal(err)
+				if _, err := n.Ironwarp(ctx, nil, "sa", "delete", "--child", sa.Child, s.other(n).Name()); err != nil {
+					last = err
+					continue
 				}
+				deleted++
 			}
 		}
-		if deleted > 0 {
-			return nil
-		}
+		return deleted > 0, err
+	})
+	if err != nil {
+		t.Fatalf("delete the SAs of wire %d: %v", wire, errors.Join(err, last))
 	}
-	t.Fatalf("no SA of wire %d in %+v", wire, list)
 	return nil
 }
