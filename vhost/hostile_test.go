@@ -248,7 +248,7 @@ func TestHostileRings(t *testing.T) {
 			for i := range 1024 {
 				q.PutIn(b[16*i:], m.Guest(0), 1, next, uint16(i+1)%1024)
 			}
-			put(q, 0, at, 16*1024, indirect|0, 0)
+			put(q, 0, at, 16*1024, indirect, 0)
 		},
 	} {
 		for _, packed := range []bool{false, true} {

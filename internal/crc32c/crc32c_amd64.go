@@ -38,6 +38,8 @@ var foldConstants = [16]uint64{
 
 // shiftConstants has for each distance i of 32 bytes the first constant of a fold by as
 // many, x^(256i+63) mod P.
+//
+//lint:ignore U1000 crc32c_avx2_amd64.s reads it
 var shiftConstants = func() (k [6*maxRounds - 3]uint64) {
 	const reversed = 0x82f63b78 // P without its x^32, bit i being x^(31-i)
 	power := uint32(1 << 31)    // x^0

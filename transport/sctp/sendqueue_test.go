@@ -131,7 +131,7 @@ func TestMessagesLeaveFromTheQueue(t *testing.T) {
 		t.Errorf("packets of the queue: %v", own)
 	}
 	var iovs [batchPackets]unix.Iovec
-	if v := gather(iovs[:], b.packets[:3]); len(v) != 1 || v[0].Len != uint64(3*len(b.packets[0])) {
+	if v := gather(iovs[:], b.packets[:3]); len(v) != 1 || int(v[0].Len) != 3*len(b.packets[0]) {
 		t.Errorf("three packets in a row are the vector %v", v)
 	}
 	if v := gather(iovs[:], b.packets); len(v) != 3 {
@@ -153,7 +153,7 @@ func TestNothingPointsBehindPackets(t *testing.T) {
 	}
 	var total uint64
 	for _, v := range iovs {
-		total += v.Len
+		total += uint64(v.Len)
 	}
 	if total != 95+100*64 {
 		t.Errorf("%d bytes in all, want %d", total, 95+100*64)
