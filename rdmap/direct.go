@@ -7,7 +7,8 @@ import (
 )
 
 // Direct implements ddp.Sink: Writes, Read Responses and Sends are read
-// directly into place if no CRC has to be verified first.
+// directly into place if no CRC has to be verified first. What has a target elsewhere
+// is collected: under one STag memory loses a target, and never gets one.
 func (k *sink) Direct(head []byte, total int) (hdrLen int, ok bool, err error) {
 	hdrLen, ok, err = (*Stream)(k).direct(head, total)
 	return hdrLen, ok, ofSegment(err, total)
@@ -51,7 +52,11 @@ func (s *Stream) direct(head []byte, total int) (hdrLen int, ok bool, err error)
 			if fault != FaultNone {
 				return 0, false, writeFault(fault, t, total)
 			}
+			elsewhere := targetOf(pin) != nil
 			pin.Unpin()
+			if elsewhere {
+				return 0, false, nil
+			}
 		}
 		*d = direct{op: op, stag: t.STag(), to: t.TO(), left: n, n: n, last: t.Last()}
 	} else {

@@ -85,7 +85,9 @@ func (s *Stream) write(t ddp.Tagged) error {
 	if fault != FaultNone {
 		return writeFault(fault, t, len(t))
 	}
-	copy(buf, p)
+	if to := targetOf(pin); to == nil || !to.Place(t.TO(), p) {
+		copy(buf, p)
+	}
 	pin.Unpin()
 	s.written.Add(uint64(len(p)))
 	if !t.Last() {

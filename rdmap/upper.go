@@ -82,6 +82,25 @@ type VolatilePin interface {
 	Volatile() bool
 }
 
+// TargetPin is a Pin of tagged memory that peers only write to, and whose payloads may have a
+// target elsewhere.
+type TargetPin interface {
+	Pin
+	// HasTarget reports whether payloads go to Place.
+	HasTarget() bool
+	// Place takes the payload p at tagged offset to. Where it returns false, it has not kept
+	// p, which goes to the pinned memory. It does not wait and does not call the Stream.
+	Place(to uint64, p []byte) bool
+}
+
+// targetOf returns where payloads for pinned memory go, nil: to that.
+func targetOf(pin Pin) TargetPin {
+	if t, ok := pin.(TargetPin); ok && t.HasTarget() {
+		return t
+	}
+	return nil
+}
+
 // RecvBuffer is a posted receive: up to MaxSGE pieces of local memory.
 type RecvBuffer struct {
 	ID  uint64

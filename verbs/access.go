@@ -21,6 +21,8 @@ type window struct {
 	mw    bool // of a memory window
 	local bool // of a memory region with LocalWrite
 	pins  atomic.Int64
+	// placing counts payloads that the target is taking; shut is added when it is diverted.
+	placing atomic.Int64
 
 	mu     sync.Mutex // guards the fields below it; never taken by a goroutine that holds a pin
 	state  windowState
@@ -38,7 +40,8 @@ type binding struct {
 	stag   uint32 // 0: none
 	mem    []byte
 	rights rdmap.Access
-	mr     *MR // of a memory window: the region that it keeps
+	mr     *MR    // of a memory window: the region that it keeps
+	target Target // takes what peers write; nil: mem does
 }
 
 type windowState uint8
@@ -74,6 +77,9 @@ func (w *window) tag() uint32 {
 // openLocked opens the closed window for b, whose STag is in the table.
 func (w *window) openLocked(b binding, qp *QP) {
 	w.binding, w.qp = b, qp
+	if b.target != nil {
+		w.placing.Store(0)
+	}
 	if b.mr != nil {
 		b.mr.refs.Add(1) // the caller holds a claim, so it is not deregistered
 	}
@@ -98,7 +104,7 @@ func (w *window) closeLocked() {
 	w.stags().remove(w.stag)
 	w.concealLocked()
 	w.state = windowClosed
-	w.mem = nil
+	w.mem, w.target = nil, nil
 	if w.qp != nil {
 		w.qp.bound.remove(w)
 		w.qp = nil
@@ -252,6 +258,30 @@ func (p *pin) Unpin() { p.pins.Add(-1) }
 // Volatile implements rdmap.VolatilePin: the region has LocalWrite, so peers may
 // change it by Writes, Atomics or Sends, even through another STag.
 func (p *pin) Volatile() bool { return p.local || p.mr != nil && p.mr.local }
+
+var _ rdmap.TargetPin = (*pin)(nil)
+
+// HasTarget implements rdmap.TargetPin.
+func (p *pin) HasTarget() bool { return p.target != nil }
+
+// Place implements rdmap.TargetPin.
+func (p *pin) Place(to uint64, b []byte) bool {
+	ok := p.placing.Add(1) > 0 && p.target.Place(to, b)
+	p.placing.Add(-1)
+	return ok
+}
+
+// divertLocked takes the target away from the open window; when it returns, the target
+// takes nothing any more. Like a pin it is not held across a wait.
+func (w *window) divertLocked() {
+	if w.state != windowOpen || w.target == nil || w.placing.Load() < 0 {
+		return
+	}
+	w.placing.Add(shut)
+	for w.isPlacing() {
+		runtime.Gosched()
+	}
+}
 
 // lockOpen finds the open window of stag and locks it; nil if there is none.
 func (d *Device) lockOpen(stag uint32) *window {

@@ -51,8 +51,9 @@ func (w *window) revokeLocked() { w.closeLocked() }
 func (w *window) isOutside(end uint64) bool { return end > uint64(len(w.mem)) }
 func wraps(to, end uint64) bool             { return end < to }
 
-// R12, section 6.2.2: a revocation waits for what is in flight.
-func (w *window) isInUse() bool { return w.pins.Load() != shut }
+// R12, section 6.2.2: a revocation waits for what is in flight, and so does a diversion.
+func (w *window) isInUse() bool   { return w.pins.Load() != shut }
+func (w *window) isPlacing() bool { return w.placing.Load() != shut }
 
 // R17, section 6.3.5: an access has the right that it needs.
 func (w *window) lacks(need rdmap.Access) bool { return w.rights&need != need }

@@ -140,6 +140,34 @@ func (mr *MR) Invalidate() error { return mr.win.invalidate() }
 // region is posted but not yet executed, with ErrClosed after Deregister, with ErrTrust
 // as RegisterMR does, and for a window outside the region.
 func (mr *MR) Reregister(off, n int, access Access) (stag uint32, err error) {
+	return mr.reregister(off, n, access, nil)
+}
+
+// Target takes what peers write to a region in its place.
+type Target interface {
+	// Place takes p, which belongs at byte off of the region's window, and is whole: its CRC
+	// is right, if there is one. It returns false if it has not kept p, which goes to the
+	// region's memory then. It is called by goroutines that receive, and holds up their
+	// streams: it does not wait for anybody, and does not call verbs.
+	Place(off uint64, p []byte) bool
+}
+
+// ReregisterTo is Reregister of the first n bytes with RemoteWrite alone, so that what peers
+// write goes to a target, until Divert, or the end of access through the STag. After either
+// has returned, the target takes nothing any more. It fails as Reregister does.
+func (mr *MR) ReregisterTo(n int, to Target) (stag uint32, err error) {
+	return mr.reregister(0, n, RemoteWrite, to)
+}
+
+// Divert has what peers write from now on go to the region's own memory, and waits for
+// what the target is taking. The STag stays valid. It does nothing where there is no target.
+func (mr *MR) Divert() {
+	mr.win.mu.Lock()
+	defer mr.win.mu.Unlock()
+	mr.win.divertLocked()
+}
+
+func (mr *MR) reregister(off, n int, access Access, to Target) (stag uint32, err error) {
 	if off < 0 || n <= 0 || off > len(mr.buf) || n > len(mr.buf)-off {
 		return 0, fmt.Errorf("verbs: register a window of %d bytes at %d in a region of %d", n, off, len(mr.buf))
 	}
@@ -159,7 +187,7 @@ func (mr *MR) Reregister(off, n int, access Access) (stag uint32, err error) {
 		return 0, fmt.Errorf("verbs: register memory whose registration is posted: %w", ErrInUse)
 	}
 	w.closeLocked()
-	w.openLocked(binding{stag: w.stags().insert(w), mem: mr.buf[off : off+n], rights: access.remote()}, nil)
+	w.openLocked(binding{stag: w.stags().insert(w), mem: mr.buf[off : off+n], rights: access.remote(), target: to}, nil)
 	return w.stag, nil
 }
 

@@ -69,6 +69,8 @@ func wraps(to, end uint64) bool { return end < to && checks.On(checks.TOWrap) }
 
 func (w *window) isInUse() bool { return w.pins.Load() != shut && checks.On(checks.Revocation) }
 
+func (w *window) isPlacing() bool { return w.placing.Load() != shut && checks.On(checks.Revocation) }
+
 func (w *window) lacks(need rdmap.Access) bool {
 	return w.rights&need != need && checks.On(checks.Rights)
 }
