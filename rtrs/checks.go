@@ -24,6 +24,8 @@ func (r *Request) revoke() error {
 
 func closeWindow(mr *verbs.MR) error { return mr.Invalidate() }
 
+func divert(mr *verbs.MR) { mr.Divert() }
+
 // R16, section 6.3.4: the window of a read is exactly as long as the read.
 func (p *Permit) window() int { return int(p.n) }
 

@@ -81,6 +81,8 @@ type Permit struct {
 	settled   func()      // called when it is not any more
 	holder    *clientPath // by which a control request was sent that is made void
 
+	aim aim // of a read
+
 	share *Share // the share it was taken from; changed with permitPool.mu held
 }
 
@@ -94,12 +96,35 @@ func (p *Permit) Buffer() []byte {
 	return p.at.chunks[p.id].buf
 }
 
+// aim is where a read's data is placed instead of Buffer.
+type aim struct {
+	to verbs.Target // nil: nowhere
+	at uint64
+}
+
+// Place implements verbs.Target.
+func (a *aim) Place(off uint64, b []byte) bool { return a.to.Place(a.at+off, b) }
+
+// Aim has the data of the reads that are submitted from now on go to a target, where it
+// begins at byte at, and not to Buffer, which then has what the target has not kept. The
+// target takes nothing after the completion, whatever paths still bring. Put, and a nil
+// target, end that.
+func (p *Permit) Aim(to verbs.Target, at uint64) { p.aim = aim{to, at} }
+
+// withdraw has nothing more go to the target: what the path still brings stays in its memory.
+func (p *Permit) withdraw() {
+	if p.aim.to != nil && p.at != nil {
+		divert(p.at.chunks[p.id].mr)
+	}
+}
+
 // moveTo has the permit's data in another path's memory, or with nil in the client's. A
 // write's is copied there.
 func (p *Permit) moveTo(t *Path) {
 	if p.at == t {
 		return
 	}
+	p.withdraw()
 	old, from := p.at, p.Buffer()
 	if p.at = t; t != nil {
 		t.users.Add(1)
@@ -157,6 +182,7 @@ func (p *Permit) submit(dir Dir, header []byte, n int, done Completion, more boo
 
 // finish completes the I/O. The permit may be gone when it returns.
 func (p *Permit) finish(errno syscall.Errno) {
+	p.withdraw()
 	done := p.done
 	p.done = nil
 	done.Complete(p, errno)
@@ -279,7 +305,7 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 		// 5042 sections 6.3.3 and 6.3.4).
 		msg.Type = msgRead
 		if p.n > 0 {
-			stag, err := ch.mr.Reregister(0, p.window(), verbs.RemoteWrite)
+			stag, err := p.open(ch.mr)
 			if err != nil {
 				return t.refuse(ch, fmt.Errorf("rtrs: open the window of a read: %w", err))
 			}
@@ -316,6 +342,14 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 	}
 	c.post(verbs.SendWR{Op: verbs.OpImmediate, Imm: imm}, more)
 	return true
+}
+
+// open opens the window of a read.
+func (p *Permit) open(mr *verbs.MR) (stag uint32, err error) {
+	if p.aim.to != nil {
+		return mr.ReregisterTo(p.window(), &p.aim)
+	}
+	return mr.Reregister(0, p.window(), verbs.RemoteWrite)
 }
 
 // refuse gives up a path that can't take a request.
@@ -371,6 +405,7 @@ func (cl *Client) Put(ps ...*Permit) {
 		default:
 			p.n = 0
 			p.moveTo(nil)
+			p.aim = aim{}
 			if owing {
 				cl.returnToPool(p)
 			}

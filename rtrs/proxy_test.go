@@ -19,6 +19,7 @@ type proxy struct {
 	down  bool
 	total int
 	thaw  chan struct{} // nil: bytes pass; else until it is closed they do not
+	left  int           // bytes that pass before they do not any more; 0: all
 }
 
 func startProxy(t testing.TB, target netip.AddrPort) *proxy {
@@ -78,6 +79,11 @@ func (p *proxy) copy(dst, src net.Conn) {
 	for buf := make([]byte, 64<<10); ; {
 		n, err := src.Read(buf)
 		p.mu.Lock()
+		if p.left > 0 {
+			if p.left -= n; p.left <= 0 && p.thaw == nil {
+				p.thaw = make(chan struct{})
+			}
+		}
 		thaw := p.thaw
 		p.mu.Unlock()
 		if thaw != nil {
@@ -106,6 +112,13 @@ func (p *proxy) freeze(on bool) {
 		close(p.thaw)
 		p.thaw = nil
 	}
+}
+
+// freezeAfter holds back all bytes once n more have passed, or some less.
+func (p *proxy) freezeAfter(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = n
 }
 
 // cut closes every connection, with a reset.

@@ -25,6 +25,13 @@ func closeWindow(mr *verbs.MR) error {
 	return mr.Invalidate()
 }
 
+func divert(mr *verbs.MR) {
+	if !checks.On(checks.Diversion) {
+		return
+	}
+	mr.Divert()
+}
+
 func (p *Permit) window() int {
 	if !checks.On(checks.ExactWindow) {
 		return p.cl.maxIO

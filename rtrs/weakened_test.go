@@ -9,11 +9,16 @@ import (
 )
 
 // TestScenesWithoutTheirChecks shows that TestWriteWhoseAnswerWasLostIsNotExecutedAgain
-// finds what the slots keep away.
+// finds what the slots keep away, and TestWhatALeftPathBringsReachesNoTarget what a read that
+// has left a path does not want of it.
 func TestScenesWithoutTheirChecks(t *testing.T) {
-	checks.SwitchOff(checks.AtMostOnce)
 	defer checks.SwitchOff(checks.None)
+	checks.SwitchOff(checks.AtMostOnce)
 	if n := answerLost(t); n < 2 {
 		t.Errorf("%d executions, and nothing remembers the first", n)
+	}
+	checks.SwitchOff(checks.Diversion)
+	if err := leftPath(t); err == nil {
+		t.Error("nothing comes late, although nothing keeps it away")
 	}
 }

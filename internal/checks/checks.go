@@ -47,6 +47,7 @@ const (
 	LogRepeats            // R30: what a peer does without end takes few lines of a log
 	ForeignPD             // R31: objects are of the same protection domain
 	RevokeFirst           // R13: a service revokes the peer's access before it looks
+	Diversion             // R13: what a lost path brings is not placed where a read's data went
 	Zeroed                // R14: memory is cleared before a peer may read it
 	ReadWhileNeeded       // R15: a service lets a peer read while it has to, no longer
 	ExactWindow           // R16: what a service opens is the data of the operation
