@@ -76,11 +76,29 @@ type IO interface {
 	// Submit starts the operation. done.Complete is called exactly once,
 	// whatever happens to the device, on any goroutine, possibly inside Submit.
 	// more announces that another request follows at once: the device may hold this
-	// one back until Device.Kick. A Submit without more starts at least its own.
+	// one back until Device.Kick. A Submit without more starts at least its own. An
+	// operation that has completed may be submitted again.
 	Submit(done Completion, more bool)
 
 	// Release gives the I/O back. It is called once, after Complete (or without
 	// Submit, when the payload never came), from any goroutine, also from
 	// inside Complete, and does not block.
 	Release()
+}
+
+// Target takes the data of a read in place of the device's buffers.
+type Target interface {
+	// Place takes b, whose place in the read is at byte at: more than once, and in any
+	// order, if the read takes more than one way. It returns false if it has not kept b,
+	// which goes to the IO's buffers then. It is called by goroutines that receive for
+	// others, too: it does not wait for anybody, and does not call the device.
+	Place(at uint64, b []byte) bool
+}
+
+// TargetIO is an IO of a device that can leave its buffers out.
+type TargetIO interface {
+	IO
+	// SubmitTo is Submit of a read whose data goes to a target. All of a read that succeeds
+	// was passed to Place. Nothing is after Complete has been called.
+	SubmitTo(to Target, done Completion, more bool)
 }

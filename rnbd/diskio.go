@@ -21,6 +21,7 @@ type diskIO struct {
 	off  uint64
 	n    uint32
 	done block.Completion
+	to   block.Target // takes the data of a read; nil: the buffers do
 
 	permits []*rtrs.Permit
 	bufs    [][]byte
@@ -190,6 +191,12 @@ func (io *diskIO) Buffers() [][]byte { return io.bufs }
 // Kick implements block.Device.
 func (d *Disk) Kick() { d.c.rt.Flush() }
 
+// SubmitTo implements block.TargetIO.
+func (io *diskIO) SubmitTo(to block.Target, done block.Completion, more bool) {
+	io.to = to
+	io.Submit(done, more)
+}
+
 // Submit implements block.IO.
 func (io *diskIO) Submit(done block.Completion, more bool) {
 	d := io.d
@@ -227,6 +234,7 @@ func (io *diskIO) send(more bool) bool {
 			m.Size = uint32(n)
 		}
 		m.Put(&io.hdr)
+		io.permits[i].Aim(io.to, m.Sector*SectorSize-io.off)
 		// When the last of these returns, the I/O may have ended and been reused.
 		if i < parts-1 || more {
 			io.permits[i].SubmitMore(direction(io.op), io.hdr[:], n, io)
@@ -287,7 +295,7 @@ func (io *diskIO) finish(errno syscall.Errno) {
 	if io.op.Writes() {
 		next = io.endOrdered(errno)
 	}
-	io.done = nil
+	io.done, io.to = nil, nil
 	done.Complete(errno)
 	d.sendHeld(next)
 }

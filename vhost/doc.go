@@ -17,12 +17,22 @@
 //
 // # Copies
 //
-// Data is copied once between the device's buffers and the guest's memory, which is not
-// registered with the RNIC. A write could not be sent from there, as a guest that changes it
-// meanwhile would spoil the stream's CRC. A read could be placed there only if its memory could
-// be taken from an open STag without closing it: while a request goes on by another path, or
-// when its front end is gone, what the old path still brings has to go elsewhere, and a closed
-// STag would end that path, which other disks use.
+// What a guest reads from a block.TargetIO, such as a remote disk's, is placed in the guest's
+// memory as it comes, by the goroutine that receives from the peer, after its CRC has been
+// verified: the peer's RDMA Write names the memory region that the device has for the request,
+// and the region has the guest's memory for its target. That region's own memory stays unused
+// until the target is taken away, while the STag remains valid: what a path brings that the
+// read has left, or that comes when the front end is gone, goes there. Nothing is placed in the
+// guest's memory after the request has ended. A read that fails, or takes more than one path,
+// may have changed the guest's memory before its end, as with any disk.
+//
+// Data that is written is copied once, to the device's buffers: it could not be sent from the
+// guest's memory, as a guest that changes it meanwhile would spoil the stream's CRC.
+//
+// The kernel may have to find a page of the guest's memory first, and who receives for others,
+// too, waits for that. Where it has taken longer than other memory would for a tenth of the
+// time, reads of this disk are copied from the device's buffers by the front end's own
+// goroutine, until that is made up for; one of which some had been placed is read once more.
 //
 // # A hostile front end
 //
@@ -31,5 +41,5 @@
 // lets us, and every access is guarded: where a file was truncated all the same, the access
 // fails and not the process. Addresses, lengths and indices are read once, checked, and then
 // used. Whoever breaks the protocol or a ring is ended, which the log says in words. Two
-// goroutines of each queue touch its memory and nobody else does.
+// goroutines of each queue touch its memory, and those that place what is read.
 package vhost

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -33,6 +34,8 @@ type frontend struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	gone   atomic.Bool // its memory is touched no more
+
+	placing atomic.Int64 // goroutines of the device's that place data in its memory
 
 	features uint64 // of the disk, all that there are
 	proto    uint64 // chosen
@@ -64,7 +67,8 @@ func newFrontend(ctx context.Context, s *Server, nc socket) *frontend {
 	return f
 }
 
-// fail ends the front end, whose memory is not touched any more.
+// fail ends the front end, whose memory is not touched any more: what is being placed there
+// is before it is hung up on.
 func (f *frontend) fail(err error) {
 	f.failing.Lock()
 	if f.err == nil {
@@ -72,6 +76,9 @@ func (f *frontend) fail(err error) {
 	}
 	f.failing.Unlock()
 	f.gone.Store(true)
+	for f.placing.Load() > 0 {
+		runtime.Gosched()
+	}
 	f.cancel()
 	f.nc.Close()
 }

@@ -195,6 +195,8 @@ func (m *memory) user(addr, n, align uint64) ([]byte, error) {
 	return nil, fmt.Errorf("%w: %d bytes at its address %#x are not in one region", errMemory, n, addr)
 }
 
+var errTruncated = fmt.Errorf("%w has gone: its file was truncated", errMemory)
+
 // touch runs f, which reads and writes a front end's memory. A file that was truncated after
 // it was mapped makes such an access fail: then touch fails.
 func touch(f func() error) (err error) {
@@ -206,7 +208,7 @@ func touch(f func() error) (err error) {
 			runtime.Error
 			Addr() uintptr
 		}:
-			err = fmt.Errorf("%w has gone: its file was truncated", errMemory)
+			err = errTruncated
 		default:
 			panic(p)
 		}

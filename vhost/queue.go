@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
@@ -24,7 +23,8 @@ type queue struct {
 
 // runner carries out the requests of a queue, with two goroutines: one takes requests from the
 // ring, waits for the device to have room for them, and submits them; the other gives them
-// back. Only these two touch the front end's memory: what it does to them is its own loss.
+// back. Only these two touch the front end's memory, and the device's that place what is read
+// (target.go): what it does to them is its own loss.
 //
 //	ring ─pop─▶ understood ─Get, Submit─▶ at the device ─Complete─▶ done ─push─▶ ring
 //	                └───────────── refused ─────────────────────────▲
@@ -264,7 +264,7 @@ func (r *runner) submitPiece(q *request, at, n uint32) error {
 		}
 	}
 	q.left.Add(1)
-	io.Submit(&piece{req: q, io: io, at: at, n: n}, true)
+	(&piece{req: q, io: io, at: at, n: n}).submit(true)
 	return nil
 }
 
@@ -322,11 +322,16 @@ func (r *runner) giveAll() (err error) {
 	p := r.done
 	r.done = nil
 	r.doing.Unlock()
-	for ; p != nil; p = p.next {
-		if perr := r.place(p); perr != nil {
+	for p != nil {
+		next := p.next
+		done, perr := r.place(p)
+		if perr != nil {
 			err = perr
 		}
-		r.part(p.req)
+		if done {
+			r.part(p.req)
+		}
+		p = next
 	}
 	r.doing.Lock()
 	list := r.finished
@@ -348,27 +353,19 @@ func (r *runner) giveAll() (err error) {
 	return err
 }
 
-// place copies what a piece has read to the guest.
-func (r *runner) place(p *piece) (err error) {
-	q := p.req
+// place has what a piece has read in the guest's memory, and ends it. It reports false where
+// the piece goes on.
+func (r *runner) place(p *piece) (done bool, err error) {
 	switch {
 	case p.errno != 0:
-		q.fail(p.errno)
-	case q.op == block.OpRead && !r.f.gone.Load():
-		err = touch(func() error {
-			at := p.at
-			for _, b := range p.io.Buffers() {
-				scatter(q.data, at, b)
-				at += uint32(len(b))
-			}
-			return nil
-		})
-		if err != nil {
-			q.fail(syscall.EFAULT)
+		p.req.fail(p.errno)
+	case p.req.op == block.OpRead && !r.f.gone.Load():
+		if done, err = p.deliver(); !done {
+			return false, nil
 		}
 	}
 	p.io.Release()
-	return err
+	return true, err
 }
 
 // push gives the requests back to the ring, unless the front end is gone, whose next one

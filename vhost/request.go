@@ -30,6 +30,7 @@ type piece struct {
 	req   *request
 	io    block.IO
 	at, n uint32 // of the request's data
+	to    target // of a read that leaves the device's buffers out
 	errno syscall.Errno
 	next  *piece
 }
@@ -172,17 +173,26 @@ func skip(segs [][]byte, n uint64) [][]byte {
 }
 
 // scatter copies b to what begins at byte at of segs.
-func scatter(segs [][]byte, at uint32, b []byte) {
-	for _, s := range segs {
-		if int(at) >= len(s) {
-			at -= uint32(len(s))
-			continue
+func scatter(segs [][]byte, at uint32, b []byte) { scatterFrom(cursor{}, segs, at, b) }
+
+// cursor is a part of memory, and at which byte of all it begins.
+type cursor struct{ part, begin uint32 }
+
+// scatterFrom is scatter that looks for the place from a cursor on, which is not behind it. It
+// returns one for what follows b.
+func scatterFrom(c cursor, segs [][]byte, at uint32, b []byte) cursor {
+	for c.part < uint32(len(segs)) {
+		s := segs[c.part]
+		if from := int(at - c.begin); from < len(s) {
+			n := copy(s[from:], b)
+			at, b = at+uint32(n), b[n:]
+			if len(b) == 0 {
+				break
+			}
 		}
-		if b = b[copy(s[at:], b):]; len(b) == 0 {
-			return
-		}
-		at = 0
+		c.part, c.begin = c.part+1, c.begin+uint32(len(s))
 	}
+	return c
 }
 
 // collect copies what begins at byte at of segs to b.

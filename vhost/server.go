@@ -40,6 +40,8 @@ type Server struct {
 	size  atomic.Uint64 // bytes
 	stats counters
 
+	patience patience // with the memory of front ends
+
 	mu      sync.Mutex // guards the fields below it
 	current *frontend
 }

@@ -1,0 +1,6 @@
+package vhost
+
+import "time"
+
+// Tire has the memory of front ends taken too long.
+func (s *Server) Tire() { s.patience.spend(sinceStart(), time.Hour) }
