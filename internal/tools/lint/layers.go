@@ -29,6 +29,8 @@ var layers = [][]string{
 	{"nbd", "vhost", "rnbd"}, // they meet in block.Device
 	{"block/backing"},
 	{"block"},
+	{"iscsi"},
+	{"chap"},
 	{"rtrs", "rping", "iwarptest/conformance"}, // each runs over verbs
 	{"verbs"},
 	{"iwarptest"},

@@ -1,0 +1,86 @@
+package iscsi
+
+// Stream moves whole PDUs before a connection is assisted by a Datamover: those of its login.
+type Stream interface {
+	// ReadPDU waits for the next PDU. data is valid until the next call. It fails if the data
+	// segment is longer than LoginDataSegment, and with the error of the connection.
+	ReadPDU() (h BHS, data []byte, err error)
+	// WritePDU sends a PDU. It fails with the error of the connection.
+	WritePDU(h *BHS, data []byte) error
+}
+
+// Datamover moves PDUs and data for the target's end of one connection in full feature phase, in
+// the words of RFC 5047 section 8. Below it may be TCP, where data travel in Data-In and Data-Out
+// PDUs, or RDMA, where there are none of these.
+//
+// SendControl, PutData and GetData queue, in the order of their calls, and do not block: the caller
+// holds the lock under which it numbers the PDUs. Flush starts what was queued.
+type Datamover interface {
+	// SendControl sends a control-type PDU (section 8.1).
+	SendControl(o *Out)
+	// PutData sends the data of o as one sequence of Data-In (section 8.2). The header is that of
+	// the last of them, with the numbers of the first; a mover that sends no Data-In PDUs gets no
+	// status in it.
+	PutData(o *Out)
+	// GetData fetches the data of an R2T into g.Into (section 8.3).
+	GetData(g *Get)
+	// Flush starts what was queued. It does not block.
+	Flush()
+	// NoticeKeyValues says what was agreed during login (section 8.8). declared is the longest
+	// data segment that the initiator may send. It is called before Run.
+	NoticeKeyValues(v *Values, declared uint32)
+	// DeallocateTaskResources forgets the Gets of a task that ends before its data have come
+	// (section 8.9). The goroutine of Run calls it.
+	DeallocateTaskResources(itt uint32)
+	// Run receives until the connection ends, and then returns why (sections 8.6 and 9.2). No data
+	// move any more, and no call of the Upper is in progress.
+	Run(u Upper) error
+	// ConnectionTerminate ends the connection (section 8.7): Run returns soon.
+	ConnectionTerminate()
+}
+
+// Upper is what a Datamover calls (RFC 5047 section 9).
+type Upper interface {
+	// ControlNotify passes a control-type PDU that has arrived: all but solicited Data-Out. An
+	// error ends the connection. Run's goroutine calls it, and goes on when it returns.
+	ControlNotify(p *Incoming) error
+	// SentNotify gives back an Out whose bytes are no longer needed. It does not block.
+	SentNotify(o *Out)
+	// DataCompletionNotify gives back a Get (section 9.3). whole is false if the initiator did not
+	// send what it was asked for. Run's goroutine calls it.
+	DataCompletionNotify(g *Get, whole bool)
+	// IdleNotify announces that the mover is going to wait for the initiator.
+	IdleNotify()
+}
+
+// Incoming is a PDU that has arrived. It is valid during ControlNotify.
+type Incoming struct {
+	BHS BHS
+	AHS []byte
+	// ReadData reads the first bytes of the data segment into dst and finishes the segment, whose
+	// digest it verifies. It is called at most once; what is not read is dropped. It fails with
+	// the error of the connection, and with ErrDigest.
+	ReadData func(dst []byte) error
+}
+
+// Out is something to be sent. It belongs to the Datamover from SendControl or PutData until
+// SentNotify.
+type Out struct {
+	BHS  BHS
+	Data []byte
+	Task any // the Upper's
+
+	Next  *Out // the Datamover's, like Input
+	Input bool
+}
+
+// Get is data to be fetched. It belongs to the Datamover from GetData until DataCompletionNotify or
+// DeallocateTaskResources.
+type Get struct {
+	Out  Out // the R2T; its transfer tag is the Datamover's
+	R2T  R2T
+	Into []byte
+	Task any // the Upper's
+
+	Sequence Sequence // the Datamover's
+}
