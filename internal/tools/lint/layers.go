@@ -26,10 +26,11 @@ var layers = [][]string{
 	{"daemon/local", "daemon/probe", "daemon/device"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
+	{"scsi/lu"},
 	{"nbd", "vhost", "rnbd"}, // they meet in block.Device
 	{"block/backing"},
 	{"block"},
-	{"iscsi"},
+	{"iscsi", "scsi"},
 	{"chap"},
 	{"rtrs", "rping", "iwarptest/conformance"}, // each runs over verbs
 	{"verbs"},

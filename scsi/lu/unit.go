@@ -1,0 +1,242 @@
+package lu
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/scsi"
+)
+
+// Medium is what a unit keeps its blocks on. A block.Storage is one.
+type Medium interface {
+	Geometry() block.Geometry
+	Identity() block.Identity
+	NewQueue(afterBatch func()) block.Queue
+}
+
+// Config describes a unit.
+type Config struct {
+	Medium Medium
+	// BlockSize is the length of a logical block in bytes, 512 or 4096; 0 means 512.
+	BlockSize uint32
+	// Product and Serial are what people see. Without Serial it is the identity of the medium.
+	Product, Serial string
+	ReadOnly        bool // even if the medium is not
+	Removable       bool
+	// Reservations is the file that keeps persistent reservations over a restart (APTPL). Without
+	// it an initiator that asks for that is refused.
+	Reservations string
+}
+
+// Errors of New and Add.
+var (
+	ErrBlockSize = errors.New("lu: the medium does not consist of whole logical blocks")
+	ErrLUN       = errors.New("lu: this LUN is taken, or not below 4096")
+)
+
+// Unit is a logical unit.
+type Unit struct {
+	cfg   Config
+	geo   block.Geometry // but for Size
+	shift uint           // of bytes to blocks
+
+	dsense atomic.Bool // sense data have descriptors
+
+	mu         sync.Mutex // guards the fields below it, and those of its nexuses and tasks that say so
+	nexuses    []*Nexus
+	tasks      taskList // all between Begin and the end
+	waiting    []*Task  // for others to end, in their order
+	exclusive  int      // tasks that run or wait and want something for themselves
+	blocks     uint64   // at the last look
+	ejected    bool
+	swp        bool   // software write protect
+	reservedBy *Nexus // by RESERVE(6)
+	pr         persistent
+}
+
+// New returns a unit. It reads the file of reservations. It fails with ErrBlockSize, and if that
+// file cannot be read.
+func New(cfg Config) (*Unit, error) {
+	if cfg.BlockSize == 0 {
+		cfg.BlockSize = 512
+	}
+	u := &Unit{cfg: cfg, geo: cfg.Medium.Geometry()}
+	for u.shift = 9; 1<<u.shift < cfg.BlockSize; u.shift++ {
+	}
+	if bs := uint64(cfg.BlockSize); bs != 512 && bs != 4096 || u.geo.Size%bs != 0 || u.geo.Size == 0 || uint64(u.geo.MinBlock) > bs {
+		return nil, ErrBlockSize
+	}
+	u.blocks = u.geo.Size >> u.shift
+	if cfg.Serial == "" {
+		u.cfg.Serial = cfg.Medium.Identity().Disk.String()
+	}
+	if u.cfg.Product == "" {
+		u.cfg.Product = "disk"
+	}
+	u.pr.keys = make(map[string]uint64)
+	if cfg.Reservations != "" {
+		if err := u.pr.load(cfg.Reservations); err != nil {
+			return nil, fmt.Errorf("reservations of %s: %w", u.cfg.Serial, err)
+		}
+	}
+	return u, nil
+}
+
+// absent stands for the units that there are not.
+var absent = &Unit{}
+
+func (u *Unit) isAbsent() bool { return u.cfg.Medium == nil }
+
+// Device is a SCSI target device: units by their numbers.
+type Device struct {
+	Name        string // its SCSI name, for an iSCSI target its name
+	PortalGroup uint16
+
+	mu    sync.Mutex // guards the fields below it; taken before Unit.mu
+	units map[uint16]*Unit
+	ports []*Port
+}
+
+// Add gives the device one more unit. It fails with ErrLUN.
+func (d *Device) Add(lun uint16, u *Unit) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if lun >= maxUnits || d.units[lun] != nil {
+		return fmt.Errorf("LUN %d: %w", lun, ErrLUN)
+	}
+	if d.units == nil {
+		d.units = make(map[uint16]*Unit)
+	}
+	d.units[lun] = u
+	return nil
+}
+
+// Initiator is an initiator port.
+type Initiator struct {
+	Name string
+	ISID [6]byte
+}
+
+// Port is an initiator port with its nexuses to the units of a device: for iSCSI a session.
+type Port struct {
+	device  *Device
+	id      Initiator
+	key     string // id, as a name in files
+	after   func()
+	nexuses map[uint16]*Nexus
+	none    *Nexus
+}
+
+// Nexus is an initiator port's relation to a unit.
+type Nexus struct {
+	unit  *Unit
+	port  *Port
+	queue block.Queue
+
+	attentions []scsi.Code // guarded by Unit.mu
+	prevents   bool        // guarded by Unit.mu; removal of the medium
+}
+
+// Attach makes the nexuses of an initiator port. afterBatch is called after completions on
+// goroutines of the medium.
+func (d *Device) Attach(id Initiator, afterBatch func()) *Port {
+	p := &Port{device: d, id: id, key: fmt.Sprintf("%s,i,0x%x", id.Name, id.ISID), after: afterBatch, nexuses: make(map[uint16]*Nexus)}
+	p.none = &Nexus{unit: absent, port: p}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ports = append(d.ports, p)
+	for lun, u := range d.units {
+		n := &Nexus{unit: u, port: p, queue: u.cfg.Medium.NewQueue(afterBatch), attentions: make([]scsi.Code, 1, maxAttentions)}
+		n.attentions[0] = scsi.PowerOnOrReset
+		p.nexuses[lun] = n
+		u.mu.Lock()
+		u.nexuses = append(u.nexuses, n)
+		u.mu.Unlock()
+	}
+	return p
+}
+
+// Nexus returns the relation to the unit of a LUN field. Of a unit that there is not it is one that
+// says so.
+func (p *Port) Nexus(lun [8]byte) *Nexus {
+	if n, ok := scsi.LUN(lun); ok {
+		if x := p.nexuses[n]; x != nil {
+			return x
+		}
+	}
+	return p.none
+}
+
+// All returns the relations to all units.
+func (p *Port) All() []*Nexus { return slices.Collect(maps.Values(p.nexuses)) }
+
+// Exists reports whether there is a unit.
+func (n *Nexus) Exists() bool { return !n.unit.isAbsent() }
+
+// Detach is the loss of the nexuses (SAM-5 6.3.4): what the initiator had reserved by RESERVE(6) and
+// its hold on removable media end, and persistent reservations stay. All its tasks have ended.
+func (p *Port) Detach() {
+	p.device.mu.Lock()
+	p.device.ports = slices.DeleteFunc(p.device.ports, func(o *Port) bool { return o == p })
+	p.device.mu.Unlock()
+	for _, n := range p.nexuses {
+		u := n.unit
+		u.mu.Lock()
+		u.nexuses = slices.DeleteFunc(u.nexuses, func(o *Nexus) bool { return o == n })
+		if u.reservedBy == n {
+			u.reservedBy = nil
+		}
+		u.mu.Unlock()
+		n.queue.Close()
+	}
+}
+
+// attendLocked raises a unit attention.
+func (n *Nexus) attendLocked(c scsi.Code) {
+	switch {
+	case slices.Contains(n.attentions, c):
+	case len(n.attentions) == maxAttentions:
+		n.attentions = append(n.attentions[:0], scsi.PowerOnOrReset)
+	default:
+		n.attentions = append(n.attentions, c)
+	}
+}
+
+// attendOthersLocked raises a unit attention for all nexuses but one.
+func (u *Unit) attendOthersLocked(but *Nexus, c scsi.Code) {
+	for _, n := range u.nexuses {
+		if n != but {
+			n.attendLocked(c)
+		}
+	}
+}
+
+// resetLocked is the effect of a reset on what is no task (SAM-5 6.3.3).
+func (u *Unit) resetLocked(c scsi.Code) {
+	u.reservedBy = nil
+	u.swp = false
+	u.dsense.Store(false)
+	for _, n := range u.nexuses {
+		n.prevents = false
+		n.attentions = append(n.attentions[:0], c)
+	}
+}
+
+func (u *Unit) preventedLocked() bool {
+	return slices.ContainsFunc(u.nexuses, func(n *Nexus) bool { return n.prevents })
+}
+
+// lookLocked looks at the size of the medium, which may have grown.
+func (u *Unit) lookLocked() {
+	if b := u.cfg.Medium.Geometry().Size >> u.shift; b != u.blocks {
+		u.blocks = b
+		u.attendOthersLocked(nil, scsi.CapacityHasChanged)
+	}
+}
+
+func (u *Unit) readOnly() bool { return u.cfg.ReadOnly || u.geo.ReadOnly }
