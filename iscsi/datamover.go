@@ -35,6 +35,8 @@ type Datamover interface {
 	// Run receives until the connection ends, and then returns why (sections 8.6 and 9.2). No data
 	// move any more, and no call of the Upper is in progress.
 	Run(u Upper) error
+	// Wake has Run call IdleNotify soon, if it waits for the initiator. It does not block.
+	Wake()
 	// ConnectionTerminate ends the connection (section 8.7): Run returns soon.
 	ConnectionTerminate()
 }
@@ -70,8 +72,9 @@ type Out struct {
 	Data []byte
 	Task any // the Upper's
 
-	Next  *Out // the Datamover's, like Input
-	Input bool
+	Next   *Out // the Datamover's, like those below
+	Input  bool
+	Queued bool
 }
 
 // Get is data to be fetched. It belongs to the Datamover from GetData until DataCompletionNotify or

@@ -128,12 +128,12 @@ func TestSetPieceKeepsStatusForTheLast(t *testing.T) {
 	d := DataIn{Final: true, HasStatus: true, Residual: Residual{Underflow: true, Count: 5}, Status: 4, ITT: 1, TTT: NoTag, Numbers: numbers}
 	d.Put(&last)
 	h := last
-	h.SetPiece(0, 0, false)
+	h.SetPiece(0, 0, false, false)
 	if got, err := ParseDataIn(&h); err != nil || got.Final || got.HasStatus || got.Status != 0 || got.Count != 0 || got.ExpCmdSN != numbers.ExpCmdSN || got.StatSN != 0 {
 		t.Errorf("%v: %+v", err, got)
 	}
 	h = last
-	h.SetPiece(3, 4096, true)
+	h.SetPiece(3, 4096, true, true)
 	d.DataSN, d.Offset = 3, 4096
 	if got, err := ParseDataIn(&h); err != nil || got != d {
 		t.Errorf("%v: %+v", err, got)

@@ -61,13 +61,13 @@ func ParseDataIn(h *BHS) (d DataIn, err error) {
 	return d, nil
 }
 
-// SetPiece makes the header that of one Data-In of a sequence: its number and its offset in the
-// data, and whether it is the last. Status, residual and StatSN stay in the last only.
-func (h *BHS) SetPiece(dataSN, offset uint32, last bool) {
+// SetPiece makes the header that of one Data-In of several: its number, its offset in the data, and
+// whether it ends a sequence or is even the last. Status, residual and StatSN stay in the last only.
+func (h *BHS) SetPiece(dataSN, offset uint32, final, last bool) {
 	h.put32(36, dataSN)
 	h.put32(40, offset)
 	if !last {
-		h[1] &^= 0x80 | 0x40 | 7
+		h[1] = h[1]&^(0x80|0x40|7) | flag(final, 0x80)
 		h[3] = 0
 		h.put32(24, 0)
 		h.put32(44, 0)
@@ -364,3 +364,9 @@ func ParseNOPIn(h *BHS) (n NOP, err error) {
 	}
 	return n, nil
 }
+
+// DataSN is the number of a Data-In.
+func (h *BHS) DataSN() uint32 { return h.u32(36) }
+
+// BufferOffset is where the data of a Data-In belong.
+func (h *BHS) BufferOffset() uint32 { return h.u32(40) }

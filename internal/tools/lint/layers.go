@@ -26,7 +26,8 @@ var layers = [][]string{
 	{"daemon/local", "daemon/probe", "daemon/device"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
-	{"scsi/lu"},
+	{"iscsi/target"},
+	{"iscsi/tcp", "scsi/lu"}, // rooms of iscsi/target: neither knows the other
 	{"nbd", "vhost", "rnbd"}, // they meet in block.Device
 	{"block/backing"},
 	{"block"},

@@ -1,0 +1,33 @@
+package target
+
+import "time"
+
+const (
+	// window is how many commands a session may have at once: as many as Linux' initiator sends.
+	window = 128
+
+	// immediates is how many commands for immediate delivery may be under way besides, and answers
+	// that have not been sent.
+	immediates = 32
+
+	// maxControls is how many answers other than those to commands wait to be sent. While there
+	// are more nothing is received.
+	maxControls = 64
+
+	// What this target would have of the keys that bound data. Data that an initiator sends
+	// unsolicited need memory whether there is some or not: window times firstBurst bytes for each
+	// session. All others wait for memory within sessionMemory.
+	firstBurst     = 64 << 10
+	maxBurst       = 1 << 20
+	maxRecvSegment = 256 << 10
+	maxR2T         = 4
+	sessionMemory  = 32 << 20
+
+	// loginTime is how long a login may take. Somebody who has not authenticated has a
+	// connection's receive buffer and no more.
+	loginTime = 15 * time.Second
+
+	// Defaults of Config.
+	defaultMaxSessions = 64
+	defaultMaxLogins   = 32 // connections that have not logged in
+)

@@ -1,0 +1,343 @@
+package target_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/internal/crc32c"
+	"github.com/ironwarp/ironwarp/iscsi"
+	"github.com/ironwarp/ironwarp/iscsi/target"
+	"github.com/ironwarp/ironwarp/scsi"
+)
+
+// client is an initiator that says what a test has it say.
+type client struct {
+	t       *testing.T
+	nc      net.Conn
+	digests bool
+	cmdSN   uint32
+	statSN  uint32
+	spoil   bool // the next data digest
+}
+
+// dial connects and logs in with further keys.
+func dial(t *testing.T, s *served, isid byte, keys ...string) *client {
+	t.Helper()
+	nc, err := net.Dial("tcp", s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	nc.SetDeadline(time.Now().Add(30 * time.Second)) // a test that hangs fails
+	c := &client{t: t, nc: nc, cmdSN: 1}
+	q := iscsi.LoginRequest{Transit: true, CSG: iscsi.Operational, NSG: iscsi.FullFeature, ISID: [6]byte{0x80, isid}, CmdSN: 1}
+	var h iscsi.BHS
+	q.Put(&h)
+	text := []byte("InitiatorName=iqn.x:i\x00TargetName=" + targetName + "\x00")
+	for _, k := range keys {
+		text = append(append(text, k...), 0)
+	}
+	c.send(&h, text)
+	h, _ = c.receive()
+	if r, err := iscsi.ParseLoginResponse(&h); err != nil || r.Status != iscsi.LoginOK || !r.Transit {
+		t.Fatalf("%+v %v", r, err)
+	}
+	return c
+}
+
+func (c *client) send(h *iscsi.BHS, data []byte) {
+	h.SetLengths(0, len(data))
+	b := h[:]
+	if c.digests {
+		b = binary.LittleEndian.AppendUint32(b[:iscsi.BHSLen:iscsi.BHSLen], crc32c.Checksum(h[:]))
+	}
+	if len(data) > 0 {
+		padded := append(append([]byte(nil), data...), make([]byte, iscsi.Pad(len(data)))...)
+		b = append(b[:len(b):len(b)], padded...)
+		if c.digests {
+			sum := crc32c.Checksum(padded)
+			if c.spoil {
+				sum++
+			}
+			b = binary.LittleEndian.AppendUint32(b, sum)
+		}
+	}
+	if _, err := c.nc.Write(b); err != nil {
+		c.t.Log(err)
+	}
+}
+
+// receive returns the next PDU, with verified digests. The zero header is the connection's end.
+func (c *client) receive() (h iscsi.BHS, data []byte) {
+	c.t.Helper()
+	if _, err := io.ReadFull(c.nc, h[:]); err != nil {
+		return iscsi.BHS{}, nil
+	}
+	digest := make([]byte, 4)
+	verify := func(p []byte) {
+		if !c.digests {
+			return
+		}
+		if io.ReadFull(c.nc, digest); binary.LittleEndian.Uint32(digest) != crc32c.Checksum(p) {
+			c.t.Errorf("%v: wrong digest", h.Opcode())
+		}
+	}
+	verify(h[:])
+	n := h.DataLen()
+	data = make([]byte, n+iscsi.Pad(n))
+	if n > 0 {
+		io.ReadFull(c.nc, data)
+		verify(data)
+	}
+	return h, data[:n]
+}
+
+// command sends a SCSI Command with immediate data.
+func (c *client) command(k iscsi.Command, immediate []byte) {
+	k.CmdSN, k.ExpStatSN, k.Attr = c.cmdSN, c.statSN, iscsi.Simple
+	if !k.Immediate {
+		c.cmdSN++
+	}
+	var h iscsi.BHS
+	k.Put(&h)
+	c.send(&h, immediate)
+}
+
+// status returns the status of the next SCSI Response.
+func (c *client) status() (r iscsi.Response, s scsi.Sense) {
+	c.t.Helper()
+	h, data := c.receive()
+	if h.Opcode() != iscsi.OpResponse {
+		c.t.Fatalf("%v", h.Opcode())
+	}
+	r, _ = iscsi.ParseResponse(&h)
+	b, err := iscsi.ParseSense(data)
+	if err != nil {
+		c.t.Error(err)
+	}
+	s, _ = scsi.ParseSense(b)
+	return r, s
+}
+
+// ready takes the unit attention.
+func (c *client) ready() {
+	c.t.Helper()
+	c.command(iscsi.Command{Final: true, ITT: 1000}, nil)
+	if r, s := c.status(); r.Status != 2 || s.Code != scsi.PowerOnOrReset {
+		c.t.Fatalf("%+v %+v", r, s)
+	}
+}
+
+func write10(itt uint32, blocks byte) iscsi.Command {
+	return iscsi.Command{Final: true, Write: true, ITT: itt, EDTL: uint32(blocks) * 512, CDB: [16]byte{scsi.Write10, 8: blocks}}
+}
+
+// TestDataComeInAllWays: immediate, unsolicited and by R2T, several at a time, with digests, and
+// what was written is read in sequences of MaxBurstLength.
+func TestDataComeInAllWays(t *testing.T) {
+	s := serve(t, target.Config{RequireDigests: true}, nil, unit{size: 1 << 20})
+	c := dial(t, s, 1, "HeaderDigest=CRC32C", "DataDigest=CRC32C", "InitialR2T=No", "MaxOutstandingR2T=2", "MaxBurstLength=1536", "FirstBurstLength=1024", "MaxRecvDataSegmentLength=1024")
+	c.digests = true
+	c.ready()
+	data := make([]byte, 10*512)
+	for i := range data {
+		data[i] = byte(i * i >> 3)
+	}
+	k := write10(7, 10)
+	k.Final = false
+	c.command(k, data[:510])
+	var h iscsi.BHS
+	d := iscsi.DataOut{Final: true, ITT: 7, TTT: iscsi.NoTag, Offset: 510}
+	d.Put(&h)
+	c.send(&h, data[510:1024])
+	for off, sn := uint32(1024), uint32(0); off < uint32(len(data)); sn++ {
+		h, _ := c.receive()
+		r, err := iscsi.ParseR2T(&h)
+		if err != nil || r.ITT != 7 || r.Offset != off || r.R2TSN != sn || r.Length != min(1536, uint32(len(data))-off) {
+			t.Fatalf("%v: %+v", err, r)
+		}
+		for n := uint32(0); n < r.Length; n += 512 {
+			d := iscsi.DataOut{Final: n+512 >= r.Length, ITT: 7, TTT: r.TTT, DataSN: n / 512, Offset: off + n}
+			d.Put(&h)
+			c.send(&h, data[off+n:min(off+n+512, off+r.Length)])
+		}
+		off += r.Length
+	}
+	if r, _ := c.status(); r.Status != 0 || r.Underflow || r.Overflow {
+		t.Errorf("%+v", r)
+	}
+	c.command(iscsi.Command{Final: true, Read: true, ITT: 8, EDTL: 6000, CDB: [16]byte{scsi.Read10, 8: 10}}, nil)
+	var got []byte
+	for sn := uint32(0); len(got) < len(data); sn++ {
+		h, p := c.receive()
+		in, err := iscsi.ParseDataIn(&h)
+		end := len(got)+len(p) == len(data)
+		if err != nil || in.DataSN != sn || in.Offset != uint32(len(got)) || in.Final != (end || (len(got)+len(p))%1536 == 0) || in.HasStatus != end || len(p) > 1024 {
+			t.Fatalf("%v: %+v, %d bytes", err, in, len(p))
+		}
+		if end && (!in.Underflow || in.Count != 6000-uint32(len(data))) {
+			t.Errorf("%+v", in)
+		}
+		got = append(got, p...)
+	}
+	if !bytes.Equal(got, data) {
+		t.Error("what was written is not read")
+	}
+	c.spoil = true
+	c.command(write10(9, 1), data[:512])
+	if h, _ := c.receive(); h != (iscsi.BHS{}) {
+		t.Errorf("%v after a wrong digest", h.Opcode())
+	}
+}
+
+// TestMisbehaviour: what initiators do wrong ends the command or the session, and nothing else.
+func TestMisbehaviour(t *testing.T) {
+	s := serve(t, target.Config{}, nil, unit{size: 1 << 20})
+	for name, f := range map[string]func(c *client){
+		"immediate data that were not agreed": func(c *client) {
+			k := write10(1, 1)
+			k.Read, k.Write, k.CDB[0] = true, false, scsi.Read10
+			c.command(k, make([]byte, 512))
+			if r, s := c.status(); r.Status != 2 || s.Code != scsi.WriteErrorUnexpectedData {
+				c.t.Errorf("%+v %+v", r, s)
+			}
+		},
+		"an unsolicited sequence that is too short": func(c *client) {
+			k := write10(1, 2)
+			k.Final = false
+			c.command(k, make([]byte, 100))
+			var h iscsi.BHS
+			d := iscsi.DataOut{Final: true, ITT: 1, TTT: iscsi.NoTag, Offset: 100}
+			d.Put(&h)
+			c.send(&h, make([]byte, 100))
+			if r, s := c.status(); r.Status != 2 || s.Code != scsi.WriteErrorWrongAmount {
+				c.t.Errorf("%+v %+v", r, s)
+			}
+		},
+		"data beyond what was asked for": func(c *client) {
+			c.command(write10(1, 2), nil)
+			h, _ := c.receive()
+			r, _ := iscsi.ParseR2T(&h)
+			d := iscsi.DataOut{Final: true, ITT: 1, TTT: r.TTT}
+			d.Put(&h)
+			c.send(&h, make([]byte, 4096))
+			if r, s := c.status(); r.Status != 2 || s.Key != scsi.AbortedCommand {
+				c.t.Errorf("%+v %+v", r, s)
+			}
+		},
+		"data for nobody": func(c *client) {
+			var h iscsi.BHS
+			d := iscsi.DataOut{Final: true, ITT: 9, TTT: 12345}
+			d.Put(&h)
+			c.send(&h, make([]byte, 512))
+		},
+		"a tag that is in use": func(c *client) {
+			c.command(write10(1, 2), nil)
+			c.receive()
+			c.command(write10(1, 2), nil)
+			if h, data := c.receive(); h.Opcode() != iscsi.OpReject || iscsi.ParseReject(&h).Reason != iscsi.RejectTaskInProgress || len(data) != iscsi.BHSLen {
+				c.t.Errorf("%v", h.Opcode())
+			}
+			c.cmdSN--
+			var h iscsi.BHS
+			m := iscsi.TaskMgmt{Immediate: true, Function: iscsi.AbortTask, ITT: 2, RefTag: 1, CmdSN: c.cmdSN}
+			m.Put(&h)
+			c.send(&h, nil)
+			if h, _ := c.receive(); h.Opcode() != iscsi.OpTaskResp || iscsi.ParseTaskReply(&h).Response != iscsi.FunctionComplete {
+				c.t.Errorf("%v", h.Opcode())
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, s, 1, "InitialR2T=No", "MaxRecvDataSegmentLength=65536")
+			c.ready()
+			f(c)
+			c.command(iscsi.Command{Final: true, ITT: 77}, nil)
+			if r, _ := c.status(); r.Status != 0 || r.ITT != 77 {
+				t.Errorf("the session does not go on: %+v", r)
+			}
+		})
+	}
+	for name, h := range map[string]iscsi.BHS{
+		"a target's PDU":       {byte(iscsi.OpDataIn), 0x80},
+		"a login":              {byte(iscsi.OpLogin) | 0x40, 0x87},
+		"too long a segment":   {byte(iscsi.OpNOPOut) | 0x40, 0x80, 5: 0xff},
+		"a malformed AHS":      {byte(iscsi.OpCommand), 0x80, 4: 1},
+		"a reserved attribute": {byte(iscsi.OpCommand), 0x87},
+	} {
+		c := dial(t, s, 1)
+		c.nc.Write(append(h[:], 0, 9, 1, 0))
+		if h, _ := c.receive(); h != (iscsi.BHS{}) {
+			t.Errorf("%s: %v", name, h.Opcode())
+		}
+	}
+}
+
+// TestReinstatement: a session with the identifier of another takes its place, and what the earlier
+// had under way is over.
+func TestReinstatement(t *testing.T) {
+	s := serve(t, target.Config{}, nil, unit{size: 1 << 20})
+	old := dial(t, s, 1)
+	other := dial(t, s, 2)
+	old.ready()
+	other.ready()
+	old.command(write10(1, 2), nil)
+	old.receive() // an R2T that is never answered
+	dial(t, s, 1).ready()
+	if h, _ := old.receive(); h != (iscsi.BHS{}) {
+		t.Errorf("the old session goes on: %v", h.Opcode())
+	}
+	other.command(iscsi.Command{Final: true, ITT: 1}, nil)
+	if r, _ := other.status(); r.Status != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestMemoryIsBounded: more writes than there is memory for are carried out all the same.
+func TestMemoryIsBounded(t *testing.T) {
+	s := serve(t, target.Config{}, nil, unit{size: 4 << 20})
+	c := dial(t, s, 1, "MaxBurstLength=1048576", "ImmediateData=No")
+	c.ready()
+	const n = 100 // of 1 MiB each
+	for i := range uint32(n) {
+		c.command(iscsi.Command{Final: true, Write: true, ITT: i, EDTL: 1 << 20, CDB: [16]byte{scsi.Write10, 7: 8}}, nil)
+	}
+	piece := make([]byte, 256<<10)
+	asked, most, over := 0, 0, 0
+	var waiting []iscsi.R2T
+	for over < n {
+		h, _ := c.receive()
+		switch h.Opcode() {
+		case iscsi.OpR2T:
+			r, _ := iscsi.ParseR2T(&h)
+			waiting = append(waiting, r)
+			asked++
+			most = max(most, asked)
+		case iscsi.OpResponse:
+			if r, _ := iscsi.ParseResponse(&h); r.Status != 0 {
+				t.Fatalf("%+v", r)
+			}
+			over++
+			asked--
+		default:
+			t.Fatalf("%v", h.Opcode())
+		}
+		if asked < 32 && over+asked < n || len(waiting) == 0 {
+			continue // as many as it asks for at once
+		}
+		r := waiting[0]
+		waiting = waiting[1:]
+		for i := range uint32(4) {
+			d := iscsi.DataOut{Final: i == 3, ITT: r.ITT, TTT: r.TTT, DataSN: i, Offset: i << 18}
+			d.Put(&h)
+			c.send(&h, piece)
+		}
+	}
+	if most > 32 {
+		t.Errorf("%d MiB are asked for at once", most)
+	}
+}

@@ -1,0 +1,438 @@
+package target
+
+import (
+	"github.com/ironwarp/ironwarp/iscsi"
+	"github.com/ironwarp/ironwarp/scsi"
+	"github.com/ironwarp/ironwarp/scsi/lu"
+)
+
+type state uint8
+
+const (
+	idle state = iota
+	receiving
+	executing
+	answering
+)
+
+// task is one command of an initiator. Its state is the receiving goroutine's until executing, and
+// from then on its fields belong to whoever ends it.
+type task struct {
+	lu.Task
+	x     *session
+	nexus *lu.Nexus
+	next  *task
+
+	state       state
+	begun       bool // in the task set of its unit
+	itt, edtl   uint32
+	cmdSN       uint32
+	lun         [8]byte
+	read        bool
+	unsolicited bool // data without R2Ts are awaited
+	need        uint32
+	buf         []byte
+	sequence    iscsi.Sequence
+	transfer    iscsi.Transfer
+	gets        [maxR2T]iscsi.Get
+	busy        [maxR2T]bool
+	bad         scsi.Sense // what was wrong with the data, if Code is set
+
+	data     iscsi.Out // Data-In, the answer if it has status
+	response iscsi.Out
+	left     int // one for the command, and one for each R2T that is being sent; guarded by session.mu
+	sense    []byte
+}
+
+// take returns a task that is free. It waits while the initiator does not read its answers.
+func (x *session) take() *task {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for x.free == nil && len(x.tasks) >= 2*window+immediates {
+		x.mu.Unlock()
+		x.mover.Flush()
+		x.mu.Lock()
+		if x.free == nil {
+			x.change.Wait()
+		}
+	}
+	if t := x.free; t != nil {
+		x.free = t.next
+		return t
+	}
+	t := &task{x: x}
+	t.data.Task, t.response.Task = t, t
+	t.Owner = t
+	t.Ended = ended
+	for i := range t.gets {
+		t.gets[i].Task, t.gets[i].Out.Task = t, t
+	}
+	x.tasks = append(x.tasks, t)
+	return t
+}
+
+// find returns the task of a tag, nil if there is none.
+func (x *session) find(itt uint32) (*task, state) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, t := range x.tasks {
+		if t.state != idle && t.itt == itt {
+			return t, t.state
+		}
+	}
+	return nil, idle
+}
+
+// execute notes that all data of a task are there.
+func (x *session) execute(t *task) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	t.state = executing
+}
+
+// command takes a SCSI Command.
+func (x *session) command(p *iscsi.Incoming) error {
+	c, err := iscsi.ParseCommand(&p.BHS)
+	if err != nil {
+		return err
+	}
+	ahs, err := iscsi.ParseAHS(p.AHS)
+	if err != nil {
+		return err
+	}
+	if t, _ := x.find(c.ITT); t != nil {
+		return x.reject(p, iscsi.RejectTaskInProgress)
+	}
+	t := x.take()
+	x.mu.Lock()
+	turn := iscsi.Now
+	if !c.Immediate {
+		turn = x.window.Admit(c.CmdSN)
+	}
+	if turn == iscsi.Never || c.Immediate && x.active >= window+immediates {
+		t.next, x.free = x.free, t
+		x.mu.Unlock()
+		if turn != iscsi.Never {
+			return x.reject(p, iscsi.RejectTooManyImmediate)
+		}
+		return nil
+	}
+	x.active++
+	t.state = receiving
+	t.itt, t.left = c.ITT, 1
+	x.mu.Unlock()
+
+	t.edtl, t.cmdSN, t.lun, t.read = c.EDTL, c.CmdSN, c.LUN, c.Read
+	t.begun, t.unsolicited, t.bad, t.need, t.buf = false, false, scsi.Sense{}, 0, nil
+	t.CDB, t.Attr = c.CDB, lu.Attr(c.Attr)
+	t.Offered = 0
+	if c.Write {
+		t.Offered = c.EDTL
+	}
+	t.nexus = x.port.Nexus(c.LUN)
+	t.nexus.Prepare(&t.Task)
+	switch {
+	case c.Read && c.Write || ahs.HasBidiRead: // no command moves data both ways
+		t.bad = scsi.Sense{Key: scsi.IllegalRequest, Code: scsi.InvalidFieldInInformation}
+	case t.Out && c.Write:
+		t.need = min(t.Length, c.EDTL)
+	case !t.Out:
+		t.need = t.Length
+	}
+	if turn == iscsi.Now {
+		t.begin()
+	}
+	if err := x.firstData(p, &c, t); err != nil {
+		return err
+	}
+	if turn == iscsi.Now && !c.Immediate {
+		x.next()
+	}
+	return nil
+}
+
+func (t *task) begin() {
+	t.begun = true
+	t.nexus.Begin(&t.Task)
+}
+
+// next goes on with the commands that came out of turn, and whose turn it is now.
+func (x *session) next() {
+	for {
+		x.mu.Lock()
+		sn, ok := x.window.Next()
+		var t *task
+		for _, o := range x.tasks {
+			if ok && o.state == receiving && !o.begun && o.cmdSN == sn {
+				t = o
+			}
+		}
+		x.mu.Unlock()
+		if !ok {
+			return
+		}
+		if t != nil { // otherwise it was aborted before it came
+			t.begin()
+			x.goOn(t)
+		}
+	}
+}
+
+// firstData receives the immediate data, and finds out which others come without being asked for
+// (RFC 7143 sections 13.10, 13.11 and 13.14).
+func (x *session) firstData(p *iscsi.Incoming, c *iscsi.Command, t *task) error {
+	n := uint32(p.BHS.DataLen())
+	v := &x.values
+	burst := min(v[iscsi.KeyFirstBurstLength], c.EDTL)
+	switch {
+	case n > 0 && (!c.Write || !v.Bool(iscsi.KeyImmediateData)), !c.Final && v.Bool(iscsi.KeyInitialR2T):
+		t.bad = scsi.Sense{Key: scsi.AbortedCommand, Code: scsi.WriteErrorUnexpectedData}
+	case n > burst:
+		t.bad = scsi.Sense{Key: scsi.AbortedCommand, Code: scsi.WriteErrorWrongAmount}
+	}
+	t.unsolicited = !c.Final
+	t.sequence = iscsi.NewSequence(min(n, burst), burst-min(n, burst))
+	if t.bad.Code != 0 {
+		t.need = 0
+	}
+	if t.need > 0 && t.Out {
+		x.memoryFor(t, !c.Final || n > 0)
+	}
+	if n > 0 {
+		if err := p.ReadData(t.buf[:min(uint32(len(t.buf)), n)]); err != nil {
+			return err
+		}
+	}
+	x.goOn(t)
+	return nil
+}
+
+// unsolicited takes a Data-Out that answers no R2T.
+func (x *session) unsolicited(p *iscsi.Incoming) error {
+	d, err := iscsi.ParseDataOut(&p.BHS)
+	if err != nil {
+		return err
+	}
+	t, st := x.find(d.ITT)
+	if t == nil || st != receiving || !t.unsolicited {
+		return nil // of a task that was aborted or refused meanwhile
+	}
+	n := uint32(p.BHS.DataLen())
+	place, last := t.sequence.Take(&d, int(n))
+	if place && d.Offset < uint32(len(t.buf)) {
+		if err := p.ReadData(t.buf[d.Offset:min(uint32(len(t.buf)), d.Offset+n)]); err != nil {
+			return err
+		}
+	}
+	if last {
+		t.unsolicited = false
+		if _, whole := t.sequence.Received(); !whole && t.bad.Code == 0 {
+			t.bad = scsi.Sense{Key: scsi.AbortedCommand, Code: scsi.WriteErrorWrongAmount} // RFC 7143 section 11.4.7.2
+			if t.sequence.Broken() {
+				t.bad.Code = scsi.ProtocolServiceCRC // section 7.9: one of them was lost
+			}
+		}
+		x.goOn(t)
+	}
+	return nil
+}
+
+// goOn asks for data or, when all are there, has the command carried out.
+func (x *session) goOn(t *task) {
+	if t.unsolicited || !t.begun {
+		return
+	}
+	if t.bad.Code != 0 {
+		x.execute(t)
+		t.nexus.Fail(&t.Task, t.bad)
+		return
+	}
+	if t.need > uint32(len(t.buf)) && !x.memoryFor(t, false) {
+		x.starving = append(x.starving, t)
+		x.mu.Lock()
+		x.hungry = true
+		x.mu.Unlock()
+		return
+	}
+	got, _ := t.sequence.Received()
+	if !t.Out {
+		got = t.need
+	}
+	t.transfer = iscsi.NewTransfer(got, t.need)
+	x.ask(t)
+}
+
+// ask sends R2Ts, or has the command carried out.
+func (x *session) ask(t *task) {
+	for {
+		sn, off, n, ok := t.transfer.Next(&x.values)
+		if !ok {
+			break
+		}
+		i := 0
+		for t.busy[i] {
+			i++
+		}
+		t.busy[i] = true
+		g := &t.gets[i]
+		g.R2T = iscsi.R2T{LUN: t.lun, ITT: t.itt, R2TSN: sn, Offset: off, Length: n}
+		g.Into = t.buf[off : off+n]
+		x.mu.Lock()
+		g.R2T.Numbers = x.numbersLocked(false)
+		t.left++
+		x.mover.GetData(g)
+		x.mu.Unlock()
+	}
+	if !t.transfer.Done() {
+		return
+	}
+	x.execute(t)
+	if t.bad.Code != 0 {
+		t.nexus.Fail(&t.Task, t.bad)
+		return
+	}
+	t.Buf = t.buf
+	t.nexus.Execute(&t.Task)
+}
+
+// DataCompletionNotify implements iscsi.Upper.
+func (x *session) DataCompletionNotify(g *iscsi.Get, whole bool) {
+	t := g.Task.(*task)
+	for i := range t.gets {
+		if g == &t.gets[i] {
+			t.busy[i] = false
+		}
+	}
+	t.transfer.Answered()
+	if !whole && t.bad.Code == 0 {
+		t.bad = scsi.Sense{Key: scsi.AbortedCommand, Code: scsi.WriteErrorWrongAmount}
+		if g.Sequence.Broken() {
+			t.bad.Code = scsi.ProtocolServiceCRC
+		}
+		t.transfer.Cancel()
+	}
+	x.ask(t)
+}
+
+// memoryFor gets a task a buffer of the bytes that it needs. If there is no memory for them, a task
+// whose data come unasked has room for those.
+func (x *session) memoryFor(t *task, unasked bool) bool {
+	n := int(t.need)
+	x.mu.Lock()
+	ok := x.memory+size(n) <= sessionMemory
+	if !ok && unasked {
+		n = min(n, firstBurst)
+	} else if !ok {
+		x.mu.Unlock()
+		return false
+	}
+	x.memory += size(n) - size(len(t.buf))
+	x.mu.Unlock()
+	b := x.srv.pool.get(n)
+	if len(t.buf) > 0 {
+		copy(b, t.buf)
+		x.srv.pool.put(t.buf)
+	}
+	t.buf = b
+	return ok
+}
+
+// feed goes on with tasks that waited for memory. The receiving goroutine calls it.
+func (x *session) feed() {
+	x.mu.Lock()
+	fed := x.fed
+	x.fed = false
+	x.mu.Unlock()
+	for fed && len(x.starving) > 0 {
+		t := x.starving[0]
+		if !x.memoryFor(t, false) {
+			return
+		}
+		x.starving = x.starving[1:]
+		x.goOn(t)
+	}
+	if fed {
+		x.mu.Lock()
+		x.hungry = len(x.starving) > 0
+		x.mu.Unlock()
+	}
+}
+
+// ended is called at the end of a command.
+func ended(l *lu.Task) {
+	t := l.Owner.(*task)
+	x := t.x
+	if t.Aborted {
+		x.mu.Lock()
+		x.active--
+		x.mu.Unlock()
+		t.sent()
+		return
+	}
+	t.answer()
+}
+
+// answer sends what a command has to say.
+func (t *task) answer() {
+	x := t.x
+	in, presented := uint32(0), t.InLen
+	if t.Out {
+		presented = t.Length
+	} else if t.read {
+		in = min(t.InLen, t.edtl)
+	}
+	residual := iscsi.ResidualOf(presented, t.edtl)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	t.state = answering
+	x.active--
+	collapse := in > 0 && t.Status == scsi.Good && !x.values.Bool(iscsi.KeyRDMAExtensions)
+	if in > 0 {
+		d := iscsi.DataIn{Final: true, LUN: [8]byte{}, ITT: t.itt, TTT: iscsi.NoTag, HasStatus: collapse}
+		d.Numbers = x.numbersLocked(collapse)
+		if collapse {
+			d.Residual, d.Status = residual, uint8(t.Status)
+		} else {
+			d.StatSN = 0
+			t.left++
+		}
+		d.Put(&t.data.BHS)
+		t.data.Data = t.buf[:in]
+		x.mover.PutData(&t.data)
+	}
+	if collapse {
+		return
+	}
+	t.sense = t.sense[:0]
+	if t.Status == scsi.CheckCondition {
+		t.sense = iscsi.AppendSense(t.sense, t.Sense())
+	}
+	r := iscsi.Response{Residual: residual, Status: uint8(t.Status), ITT: t.itt, Numbers: x.numbersLocked(true)}
+	r.Put(&t.response.BHS)
+	t.response.Data = t.sense
+	x.mover.SendControl(&t.response)
+}
+
+// sent gives the task back when all of its answer has been sent.
+func (t *task) sent() {
+	x := t.x
+	x.mu.Lock()
+	if t.left--; t.left > 0 {
+		x.mu.Unlock()
+		return
+	}
+	b := t.buf
+	t.buf = nil
+	x.memory -= size(len(b))
+	t.state = idle
+	t.busy = [maxR2T]bool{}
+	t.next, x.free = x.free, t
+	x.fed = x.fed || x.hungry
+	fed := x.fed
+	x.change.Broadcast()
+	x.mu.Unlock()
+	x.srv.pool.put(b)
+	if fed {
+		x.mover.Wake()
+	}
+}

@@ -1,0 +1,122 @@
+package tcp_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/iscsi"
+	"github.com/ironwarp/ironwarp/iscsi/tcp"
+)
+
+// upper records what a connection notifies it of, and asks for data once.
+type upper struct {
+	c         *tcp.Conn
+	get       *iscsi.Get
+	seen      []iscsi.Opcode
+	data      []byte
+	completed []bool
+	sent      int
+}
+
+func (u *upper) ControlNotify(p *iscsi.Incoming) error {
+	u.seen = append(u.seen, p.BHS.Opcode())
+	if u.get != nil && p.BHS.Opcode() == iscsi.OpCommand {
+		u.c.GetData(u.get)
+		u.get = nil
+		u.c.Flush()
+	}
+	u.data = make([]byte, min(p.BHS.DataLen(), 7))
+	return p.ReadData(u.data)
+}
+
+func (u *upper) SentNotify(*iscsi.Out) { u.sent++ }
+func (u *upper) DataCompletionNotify(_ *iscsi.Get, whole bool) {
+	u.completed = append(u.completed, whole)
+}
+func (u *upper) IdleNotify() { u.c.Flush() }
+
+// stream is a connection that has said all that it says.
+type stream struct {
+	net.Conn
+	in  io.Reader
+	out bytes.Buffer
+}
+
+func (s *stream) Read(p []byte) (int, error)  { return s.in.Read(p[:min(len(p), 1+len(p)%777)]) }
+func (s *stream) Write(p []byte) (int, error) { return s.out.Write(p) }
+
+func pdu(put func(h *iscsi.BHS), data []byte) []byte {
+	var h iscsi.BHS
+	put(&h)
+	h.SetLengths(0, len(data))
+	return append(append(h[:], data...), make([]byte, iscsi.Pad(len(data)))...)
+}
+
+// play has a connection receive said.
+func play(t *testing.T, said []byte, g *iscsi.Get, digests bool) (*upper, error) {
+	near, far := net.Pipe()
+	far.Close()
+	c := tcp.NewConn(&stream{Conn: near, in: bytes.NewReader(said)})
+	u := &upper{c: c, get: g}
+	v := iscsi.DefaultValues()
+	if digests {
+		v[iscsi.KeyHeaderDigest], v[iscsi.KeyDataDigest] = iscsi.DigestCRC32C, iscsi.DigestCRC32C
+	}
+	c.NoticeKeyValues(&v, 4096)
+	return u, c.Run(u)
+}
+
+func TestSolicitedDataArePlaced(t *testing.T) {
+	k := iscsi.Command{Final: true, Write: true, ITT: 3, EDTL: 1000}
+	d := iscsi.DataOut{Final: true, ITT: 3, TTT: 0, Offset: 512}
+	nop := iscsi.NOP{Immediate: true, ITT: 4, TTT: iscsi.NoTag}
+	payload := bytes.Repeat([]byte("x"), 487)
+	said := append(pdu(k.Put, []byte("immediate")), pdu(d.Put, payload)...)
+	said = append(said, pdu(d.Put, payload)...) // again: for nobody
+	said = append(said, pdu(nop.PutOut, nil)...)
+	into := make([]byte, 500)
+	u, err := play(t, said, &iscsi.Get{R2T: iscsi.R2T{ITT: 3, Offset: 512, Length: 487}, Into: into[:487]}, false)
+	if err != nil || len(u.completed) != 1 || !u.completed[0] || !bytes.Equal(into[:487], payload) || into[487] != 0 || len(u.seen) != 2 {
+		t.Errorf("%v %+v", err, u)
+	}
+	d.Offset = 513
+	said = append(pdu(k.Put, nil), pdu(d.Put, payload)...)
+	clear(into)
+	if u, err := play(t, said, &iscsi.Get{R2T: iscsi.R2T{ITT: 3, Offset: 512, Length: 487}, Into: into[:487]}, false); err != nil || len(u.completed) != 1 || u.completed[0] || into[0] != 0 {
+		t.Errorf("%v %+v", err, u)
+	}
+}
+
+func TestLimitsAndDigests(t *testing.T) {
+	nop := iscsi.NOP{Immediate: true, ITT: 4, TTT: iscsi.NoTag}
+	if _, err := play(t, pdu(nop.PutOut, make([]byte, 4097)), nil, false); !errors.Is(err, iscsi.ErrFormat) {
+		t.Error(err)
+	}
+	if _, err := play(t, append(pdu(nop.PutOut, nil), 1, 2, 3, 4), nil, true); !errors.Is(err, iscsi.ErrDigest) {
+		t.Error(err)
+	}
+	if _, err := play(t, pdu(nop.PutOut, make([]byte, 9))[:50], nil, false); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+}
+
+// FuzzStream proves that no stream makes a connection place data elsewhere than where they were
+// asked for, or pass on more than there is.
+func FuzzStream(f *testing.F) {
+	k := iscsi.Command{Final: true, Write: true, ITT: 3, EDTL: 1000}
+	d := iscsi.DataOut{Final: true, ITT: 3, Offset: 512}
+	f.Add(append(pdu(k.Put, []byte("immediate")), pdu(d.Put, make([]byte, 487))...), false)
+	f.Fuzz(func(t *testing.T, said []byte, digests bool) {
+		into := make([]byte, 500)
+		u, _ := play(t, said, &iscsi.Get{R2T: iscsi.R2T{ITT: 3, Offset: 512, Length: 487}, Into: into[:487]}, digests)
+		if !bytes.Equal(into[487:], make([]byte, 13)) {
+			t.Fatal("data beyond the end")
+		}
+		if len(u.seen) > len(said)/iscsi.BHSLen {
+			t.Fatalf("%d PDUs in %d bytes", len(u.seen), len(said))
+		}
+	})
+}

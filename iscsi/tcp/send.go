@@ -1,0 +1,219 @@
+package tcp
+
+import (
+	"encoding/binary"
+
+	"github.com/ironwarp/ironwarp/internal/crc32c"
+	"github.com/ironwarp/ironwarp/iscsi"
+)
+
+// SendControl implements iscsi.Datamover.
+func (c *Conn) SendControl(o *iscsi.Out) {
+	o.Input = false
+	c.queue(o)
+}
+
+// PutData implements iscsi.Datamover.
+func (c *Conn) PutData(o *iscsi.Out) {
+	o.Input = true
+	c.queue(o)
+}
+
+func (c *Conn) queue(o *iscsi.Out) {
+	c.mu.Lock()
+	c.queueLocked(o)
+	c.mu.Unlock()
+}
+
+func (c *Conn) queueLocked(o *iscsi.Out) {
+	o.Next, o.Queued = nil, true
+	if c.last == nil {
+		c.first = o
+	} else {
+		c.last.Next = o
+	}
+	c.last = o
+}
+
+// GetData implements iscsi.Datamover: it sends the R2T.
+func (c *Conn) GetData(g *iscsi.Get) {
+	g.Sequence = iscsi.NewSequence(g.R2T.Offset, g.R2T.Length)
+	o := &g.Out
+	o.Data, o.Input = nil, false
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.freeTTT); n > 0 {
+		g.R2T.TTT = c.freeTTT[n-1]
+		c.freeTTT = c.freeTTT[:n-1]
+		c.gets[g.R2T.TTT] = g
+	} else {
+		g.R2T.TTT = uint32(len(c.gets))
+		c.gets = append(c.gets, g)
+	}
+	g.R2T.Put(&o.BHS)
+	c.queueLocked(o)
+}
+
+// Flush implements iscsi.Datamover. One goroutine at a time sends, for all; when the socket is
+// full, one that may wait takes over.
+func (c *Conn) Flush() {
+	c.mu.Lock()
+	if c.flushing || c.first == nil {
+		c.mu.Unlock()
+		return
+	}
+	if c.dead {
+		rest := c.first
+		c.first, c.last = nil, nil
+		c.mu.Unlock()
+		c.giveBack(rest)
+		return
+	}
+	c.flushing = true
+	for round := 0; ; round++ {
+		batch := c.takeLocked()
+		c.mu.Unlock()
+		c.load(batch)
+		done := false
+		if round < maxRounds {
+			var err error
+			if done, err = c.sock.TryFlush(); err != nil {
+				c.broken(batch)
+				return
+			}
+		}
+		if !done {
+			c.batch = batch
+			go c.loop()
+			return
+		}
+		c.giveBack(batch)
+		if !c.lockIfMore() {
+			return
+		}
+	}
+}
+
+// sendLoop is the goroutine that waits for a full socket. It ends when nothing is queued any more.
+func (c *Conn) sendLoop() {
+	for batch := c.batch; ; {
+		if err := c.sock.Flush(); err != nil {
+			c.broken(batch)
+			return
+		}
+		c.giveBack(batch)
+		if !c.lockIfMore() {
+			return
+		}
+		batch = c.takeLocked()
+		c.mu.Unlock()
+		c.load(batch)
+	}
+}
+
+// lockIfMore returns true, with c.mu locked, if more is queued; otherwise flushing has ended.
+func (c *Conn) lockIfMore() bool {
+	c.mu.Lock()
+	if c.first != nil {
+		return true
+	}
+	c.flushing = false
+	c.change.Broadcast()
+	c.mu.Unlock()
+	return false
+}
+
+// broken ends the connection after a failed send.
+func (c *Conn) broken(batch *iscsi.Out) {
+	c.sock.Discard()
+	c.nc.Close() // ends Run
+	c.giveBack(batch)
+	c.mu.Lock()
+	c.dead = true
+	rest := c.first
+	c.first, c.last = nil, nil
+	c.flushing = false
+	c.change.Broadcast()
+	c.mu.Unlock()
+	c.giveBack(rest)
+}
+
+// takeLocked takes what is queued, for about maxBatch bytes.
+func (c *Conn) takeLocked() *iscsi.Out {
+	first := c.first
+	last, n := first, len(first.Data)
+	for last.Next != nil && n < maxBatch {
+		last = last.Next
+		n += len(last.Data)
+	}
+	c.first = last.Next
+	if c.first == nil {
+		c.last = nil
+	}
+	last.Next = nil
+	return first
+}
+
+// giveBack gives back what was sent, or never will be. An R2T may be used again, by the goroutine that
+// gets the answer to it, from the moment at which it is not queued any more.
+func (c *Conn) giveBack(batch *iscsi.Out) {
+	for o := batch; o != nil; {
+		c.mu.Lock()
+		next := o.Next
+		o.Queued = false
+		c.change.Broadcast()
+		c.mu.Unlock()
+		c.upper.SentNotify(o)
+		o = next
+	}
+}
+
+// load hands a batch to the socket's writer. The arena is free: no batch is under way.
+func (c *Conn) load(batch *iscsi.Out) {
+	c.arena = c.arena[:0]
+	for o := batch; o != nil; o = o.Next {
+		if !o.Input {
+			c.pdu(&o.BHS, o.Data)
+			continue
+		}
+		sn, off := o.BHS.DataSN(), o.BHS.BufferOffset()
+		h := o.BHS
+		left := c.maxBurst // of this sequence (RFC 7143 section 11.7.1)
+		for data := o.Data; ; sn++ {
+			n := min(len(data), c.maxSend, left)
+			if left -= n; left == 0 {
+				left = c.maxBurst
+			}
+			piece := h
+			piece.SetPiece(sn, off, left == c.maxBurst, n == len(data))
+			c.pdu(&piece, data[:n])
+			if data = data[n:]; len(data) == 0 {
+				break
+			}
+			off += uint32(n)
+		}
+	}
+}
+
+// pdu hands one PDU to the writer: the header from the arena, the data from where they are.
+func (c *Conn) pdu(h *iscsi.BHS, data []byte) {
+	h.SetLengths(0, len(data))
+	at := len(c.arena)
+	c.arena = append(c.arena, h[:]...)
+	if c.headerCRC {
+		c.arena = binary.LittleEndian.AppendUint32(c.arena, crc32c.Checksum(h[:]))
+	}
+	c.sock.Append(c.arena[at:])
+	if len(data) == 0 {
+		return
+	}
+	c.sock.Append(data)
+	at = len(c.arena)
+	var zero [3]byte
+	pad := zero[:iscsi.Pad(len(data))]
+	c.arena = append(c.arena, pad...)
+	if c.dataCRC {
+		c.arena = binary.LittleEndian.AppendUint32(c.arena, crc32c.Update(crc32c.Checksum(data), pad))
+	}
+	c.sock.Append(c.arena[at:])
+}
