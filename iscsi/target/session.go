@@ -455,7 +455,14 @@ func (x *session) abortTask(q *iscsi.TaskMgmt, reply func(iscsi.TaskResponse)) {
 		reply(iscsi.FunctionRejected) // it came out of turn
 		return
 	}
-	t.nexus.Abort(func(o *lu.Task) bool { return o == &t.Task }, func() { reply(iscsi.FunctionComplete) })
+	found := false
+	t.nexus.Abort(func(o *lu.Task) bool { found = found || o == &t.Task; return o == &t.Task }, func() {
+		if found {
+			reply(iscsi.FunctionComplete)
+		} else {
+			reply(iscsi.TaskDoesNotExist) // its status was handed over before (section 7.11)
+		}
+	})
 	if st == receiving {
 		x.endAborted(t)
 	}

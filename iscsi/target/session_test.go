@@ -277,6 +277,27 @@ func TestMisbehaviour(t *testing.T) {
 	}
 }
 
+// TestAbortOfATaskThatHasEnded: an initiator that gets a status hears of no abort (RFC 7143 section
+// 7.11). Both come at once, so the status is not sent yet when the abort is seen.
+func TestAbortOfATaskThatHasEnded(t *testing.T) {
+	s := serve(t, target.Config{}, nil, unit{size: 1 << 20})
+	c := dial(t, s, 1)
+	c.ready()
+	var h iscsi.BHS
+	k := iscsi.Command{Final: true, ITT: 5, CmdSN: c.cmdSN}
+	k.Put(&h)
+	both := append([]byte(nil), h[:]...)
+	m := iscsi.TaskMgmt{Immediate: true, Function: iscsi.AbortTask, ITT: 6, RefTag: 5, CmdSN: c.cmdSN + 1, RefCmdSN: c.cmdSN}
+	m.Put(&h)
+	c.nc.Write(append(both, h[:]...))
+	if r, _ := c.status(); r.Status != 0 || r.ITT != 5 {
+		t.Errorf("%+v", r)
+	}
+	if h, _ := c.receive(); h.Opcode() != iscsi.OpTaskResp || iscsi.ParseTaskReply(&h).Response != iscsi.TaskDoesNotExist {
+		t.Errorf("%v, %+v", h.Opcode(), iscsi.ParseTaskReply(&h))
+	}
+}
+
 // TestReinstatement: a session with the identifier of another takes its place, and what the earlier
 // had under way is over.
 func TestReinstatement(t *testing.T) {

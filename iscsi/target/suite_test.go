@@ -16,13 +16,14 @@ import (
 // notPassed are the tests of libiscsi's suite that this target does not pass over any of the three
 // units, and why.
 var notPassed = map[string]string{
-	"SCSI.ExtendedCopy":              "EXTENDED COPY is not there yet",
-	"SCSI.ReceiveCopyResults":        "EXTENDED COPY is not there yet",
-	"SCSI.Sanitize":                  "SANITIZE is not there yet",
-	"SCSI.WriteAtomic16":             "a file is not written atomically, so nothing promises it",
-	"SCSI.GetLBAStatus.UnmapSingle":  "it expects an answer about another block than it asks for, unless a physical block is a logical one",
-	"SCSI.WriteSame10.UnmapUntilEnd": "it unmaps with data that are not zeroes, and expects zeroes; SBC-3 has the data written then",
-	"SCSI.WriteSame16.Unmap":         "it writes by one WRITE as many blocks as WRITE SAME takes, which are more than one command moves",
+	"SCSI.ExtendedCopy":                  "EXTENDED COPY is not there yet",
+	"SCSI.ReceiveCopyResults":            "EXTENDED COPY is not there yet",
+	"SCSI.Sanitize":                      "SANITIZE is not there yet",
+	"SCSI.WriteAtomic16":                 "a file is not written atomically, so nothing promises it",
+	"SCSI.GetLBAStatus.UnmapSingle":      "it expects an answer about another block than it asks for, unless a physical block is a logical one",
+	"iSCSI.iSCSITMF.LUNResetSimpleAsync": "libiscsi 1.19 has it fail, and spoils its own memory, if the write that it sends first ends before the reset that it sends next",
+	"SCSI.WriteSame10.UnmapUntilEnd":     "it unmaps with data that are not zeroes, and expects zeroes; SBC-3 has the data written then",
+	"SCSI.WriteSame16.Unmap":             "it writes by one WRITE as many blocks as WRITE SAME takes, which are more than one command moves",
 }
 
 // why returns the reason of a test or of its family.
