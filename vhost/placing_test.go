@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -144,7 +145,11 @@ func TestFrontEndDiesWhileDataIsPlaced(t *testing.T) {
 	w.before = func(_ int, place func(b []byte) bool) {
 		defer close(dead)
 		f.Hangup()
-		for place([]byte{0xaa}) {
+		for end := time.Now().Add(10 * time.Second); place([]byte{0xaa}); {
+			if time.Now().After(end) {
+				t.Error("data is placed although the front end is gone")
+				break
+			}
 		}
 		clear(f.Memory.Mem) // it is another's by now
 	}
