@@ -79,7 +79,7 @@ type bench struct {
 	progress io.Writer      // nil: none
 	terminal bool           // progress is one, and a line of it may be replaced
 	begin    time.Time      // of the first measurement
-	todo     int            // runs of contenders
+	planned  int            // runs of contenders
 	done     int            // of them
 	cache    string         // directory of virtual machines
 	pion     string         // the program that plays pion's part
@@ -96,7 +96,7 @@ func (b *bench) run(ctx context.Context, groups []group, pattern *regexp.Regexp)
 	for i, g := range groups {
 		if chosen[i] = b.choose(g, pattern); len(chosen[i]) > 0 {
 			some++
-			b.todo += b.runs(g, chosen[i])
+			b.planned += b.runs(g, chosen[i])
 		}
 	}
 	b.begin = time.Now()
@@ -163,7 +163,7 @@ func (b *bench) left() string {
 		return ""
 	}
 	took := time.Since(b.begin)
-	rest := time.Duration(float64(took) / float64(b.done) * float64(b.todo-b.done))
+	rest := time.Duration(float64(took) / float64(b.done) * float64(b.planned-b.done))
 	return fmt.Sprintf("; %v so far, about %v to go", took.Round(time.Second), rest.Round(time.Second))
 }
 

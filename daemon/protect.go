@@ -108,7 +108,7 @@ func (r *protected) failed() bool { return r.err != nil && !slices.Contains(r.wa
 
 func (d *Daemon) protect(ctx context.Context, peers []*peer, mend bool) []protected {
 	out := make([]protected, len(peers))
-	var todo []int // those with IPsec
+	var byIPsec []int // those with IPsec
 	for i, p := range peers {
 		r := &out[i]
 		r.ways = make([]error, len(p.ways))
@@ -136,11 +136,11 @@ func (d *Daemon) protect(ctx context.Context, peers []*peer, mend bool) []protec
 				r.fail(err)
 				continue
 			}
-			todo = append(todo, i)
+			byIPsec = append(byIPsec, i)
 		}
 	}
-	if len(todo) > 0 {
-		d.protectByIPsec(ctx, peers, todo, out)
+	if len(byIPsec) > 0 {
+		d.protectByIPsec(ctx, peers, byIPsec, out)
 	}
 	return out
 }
@@ -175,13 +175,13 @@ func (d *Daemon) meet(p *peer) error {
 }
 
 // protectByIPsec protects the peers with these indexes.
-func (d *Daemon) protectByIPsec(ctx context.Context, peers []*peer, todo []int, out []protected) {
+func (d *Daemon) protectByIPsec(ctx context.Context, peers []*peer, byIPsec []int, out []protected) {
 	// The guards come first: whatever else is missing, nothing leaves in clear.
 	type which struct{ peer, pair int }
 	var specs []guard.Spec
 	var cfgs []config.Peer
 	var of []which // whose spec it is
-	for _, i := range todo {
+	for _, i := range byIPsec {
 		cfgs = append(cfgs, peers[i].cfg)
 		for j, pair := range peers[i].cfg.Pairs() {
 			for _, g := range guardsAt(pair) {
@@ -197,21 +197,21 @@ func (d *Daemon) protectByIPsec(ctx context.Context, peers []*peer, todo []int, 
 	}
 	d.probeMTU()
 	keys := map[int]credentials{}
-	for _, i := range todo {
+	for _, i := range byIPsec {
 		if !out[i].failed() {
 			if keys[i], err = loadCredentials(peers[i].cfg); err != nil {
 				out[i].fail(err)
 			}
 		}
 	}
-	todo = slices.DeleteFunc(slices.Clone(todo), func(i int) bool { return out[i].failed() })
-	if len(todo) == 0 {
+	byIPsec = slices.DeleteFunc(slices.Clone(byIPsec), func(i int) bool { return out[i].failed() })
+	if len(byIPsec) == 0 {
 		return
 	}
 	m, err := d.sas.Manager(ctx, d.config().IPsec)
 	var links []pad.Peer
 	of = of[:0]
-	for _, i := range todo {
+	for _, i := range byIPsec {
 		if err != nil {
 			out[i].fail(err)
 			continue
@@ -230,7 +230,7 @@ func (d *Daemon) protectByIPsec(ctx context.Context, peers []*peer, todo []int, 
 		to := out[of[k].peer].of(peers[of[k].peer], of[k].pair)
 		*to = cmp.Or(*to, err)
 	}
-	for _, i := range todo {
+	for _, i := range byIPsec {
 		if !out[i].failed() {
 			out[i].protector = m
 			peers[i].give(keys[i])
