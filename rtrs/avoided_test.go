@@ -117,3 +117,26 @@ func TestControlRequestIsNotCarriedOutWhenWhatMakesItVoidIsLost(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A path whose security association went away while it was the only one is avoided once there
+// is another: that does not wait for the next heartbeat.
+func TestPathWhoseSAWasAwayBeforeAnotherCameIsAvoided(t *testing.T) {
+	m := newMemory(4096)
+	srv := startServer(t, ServerConfig{NewSession: m.session, Linger: time.Minute})
+	rs, cfg := roads(t, srv, 2)
+	second := cfg.Paths[1]
+	cfg.Paths = cfg.Paths[:1]
+	cfg.Heartbeat.Interval = time.Hour
+	cl := connect(t, cfg)
+	allUp(t, cl)
+	rs[0].setAway(true)
+	p, w := get(t, cl), newWaiter()
+	p.Submit(Write, header(1), 512, w)
+	if _, err := cl.AddPath(second); err != nil {
+		t.Fatal(err)
+	}
+	if e := w.wait(t); e != 0 {
+		t.Fatal(e)
+	}
+	cl.Put(p)
+}

@@ -289,6 +289,9 @@ func (cl *Client) resumeIO(t *clientPath) error {
 			}
 			p.wasUp, p.again, p.tries = true, false, 0
 			cl.noteOutageLocked()
+			for _, o := range up {
+				o.path.wake() // it has another beside it now
+			}
 			cl.mu.Unlock()
 			cl.notifyConnect()
 			t.flush()
