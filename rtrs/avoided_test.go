@@ -140,3 +140,18 @@ func TestPathWhoseSAWasAwayBeforeAnotherCameIsAvoided(t *testing.T) {
 	}
 	cl.Put(p)
 }
+
+func TestDisconnectedPathIsDownAtOnce(t *testing.T) {
+	m := newMemory(4096)
+	srv := startServer(t, ServerConfig{NewSession: m.session, Linger: time.Minute})
+	_, cfg := roads(t, srv, 2)
+	cl := connect(t, cfg)
+	for range 5 {
+		allUp(t, cl)
+		cl.Paths()[0].Disconnect()
+		if i := cl.Info().Paths[0]; i.State == PathConnected {
+			t.Fatalf("%+v", i)
+		}
+		cl.Paths()[0].Reconnect()
+	}
+}

@@ -257,7 +257,7 @@ func (t *Path) Remove() {
 }
 
 // Disconnect takes the path down until Reconnect. Its I/O goes on by another path, or
-// waits for one.
+// waits for one. When it returns no more I/O goes by the path.
 func (t *Path) Disconnect() { t.setOff(true) }
 
 // Reconnect brings the path up again after Disconnect, or when it has been given up, or at
@@ -267,7 +267,14 @@ func (t *Path) Reconnect() { t.setOff(false) }
 func (t *Path) setOff(off bool) {
 	t.cl.mu.Lock()
 	t.off, t.again = off, !off
+	up := t.current
+	if t.state != PathConnected {
+		up = nil
+	}
 	t.cl.mu.Unlock()
+	if off && up != nil {
+		up.fail(ErrClosed)
+	}
 	t.wake()
 }
 
