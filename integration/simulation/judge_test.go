@@ -219,16 +219,28 @@ func (w *world) writeOp(value uint64) *op {
 // successor returns who had the disk when a write was executed, and must not be followed by
 // it, and since when; 0: nobody. That is the client's next process, or, where one may write,
 // another client that the server has let in later: it may hear of that late, when it has lost
-// its place again.
+// its place again. Only a client that has not heard yet that it has the disk, and so has sent
+// nothing, may be let in once more after another.
 func (w *world) successor(o *op, executed int64) (who string, since int64) {
 	for _, a := range w.attached {
 		if !a.readOnly && a.client == o.by.client && a.process != o.by.process && a.start > max(o.by.start, o.call) && a.start < executed {
 			return "its next process", a.start
 		}
 	}
+	let := int64(0)
+	for _, at := range w.admitted[o.by.id].at {
+		if at < o.by.start {
+			let = at
+		}
+	}
 	for _, a := range w.admitted {
-		if !w.plan.shared && string(a.client) != o.by.client.name && a.at > w.admitted[o.by.id].at && a.at < executed {
-			return string(a.client), a.at
+		if w.plan.shared || string(a.client) == o.by.client.name {
+			continue
+		}
+		for _, at := range a.at {
+			if at > let && at < executed {
+				return string(a.client), at
+			}
 		}
 	}
 	return "", 0

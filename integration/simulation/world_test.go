@@ -49,7 +49,7 @@ type world struct {
 	ops      []*op
 	attached []*attachment
 	begun    []began
-	admitted map[block.ID]admission // by attachment
+	admitted map[block.ID]*admission // by attachment
 	fences   []fence
 	grown    []growth
 	writes   uint64
@@ -63,10 +63,11 @@ type began struct {
 	at     int64
 }
 
-// admission is when the server let an attachment write.
+// admission is when the server let an attachment write: more than once if another was let in
+// meanwhile.
 type admission struct {
 	client transport.Identity
-	at     int64
+	at     []int64
 }
 
 // fence is a fence of a client's.
@@ -82,7 +83,7 @@ type growth struct {
 }
 
 func newWorld(seed uint64, verbose bool) *world {
-	w := &world{seed: seed, verbose: verbose, begin: time.Now(), fabric: verbstest.New(), admitted: make(map[block.ID]admission), end: make(chan struct{}), leave: make(chan struct{})}
+	w := &world{seed: seed, verbose: verbose, begin: time.Now(), fabric: verbstest.New(), admitted: make(map[block.ID]*admission), end: make(chan struct{}), leave: make(chan struct{})}
 	w.plan = draw(w.rand("plan"), w.rand("orders"), w.rand("nbd"), w.rand("no path"))
 	w.host = w.fabric.Host("server")
 	w.disk = newDisk(w)
@@ -231,14 +232,25 @@ func (s *server) keep(all []rnbd.Reservation) error {
 	if s.dead.Load() {
 		return context.Canceled
 	}
-	s.w.places = slices.Clone(all)
+	mayWrite := func(places []rnbd.Reservation, id block.ID) bool {
+		return slices.ContainsFunc(places, func(p rnbd.Reservation) bool {
+			return slices.ContainsFunc(p.Writers, func(t rnbd.Token) bool { return t.Attachment == id })
+		})
+	}
 	for _, p := range all {
 		for _, t := range p.Writers {
-			if _, known := s.w.admitted[t.Attachment]; !known {
-				s.w.admitted[t.Attachment] = admission{t.Peer, s.w.now()}
+			if mayWrite(s.w.places, t.Attachment) {
+				continue
 			}
+			a := s.w.admitted[t.Attachment]
+			if a == nil {
+				a = &admission{client: t.Peer}
+				s.w.admitted[t.Attachment] = a
+			}
+			a.at = append(a.at, s.w.now())
 		}
 	}
+	s.w.places = slices.Clone(all)
 	return nil
 }
 
