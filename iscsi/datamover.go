@@ -29,6 +29,9 @@ type Datamover interface {
 	// NoticeKeyValues says what was agreed during login (section 8.8). declared is the longest
 	// data segment that the initiator may send. It is called before Run.
 	NoticeKeyValues(v *Values, declared uint32)
+	// NoticeSegment says that the initiator takes data segments of n bytes from now on. Run's
+	// goroutine calls it.
+	NoticeSegment(n uint32)
 	// DeallocateTaskResources forgets the Gets of a task that ends before its data have come
 	// (section 8.9). The goroutine of Run calls it.
 	DeallocateTaskResources(itt uint32)

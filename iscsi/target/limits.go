@@ -30,4 +30,7 @@ const (
 	// Defaults of Config.
 	defaultMaxSessions = 64
 	defaultMaxLogins   = 32 // connections that have not logged in
+
+	defaultPing     = 15 * time.Second
+	defaultDataWait = 5 * time.Second
 )

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ironwarp/ironwarp/chap"
@@ -41,6 +43,15 @@ type Config struct {
 	// MaxSessions is how many sessions there may be (64); MaxLogins how many connections
 	// that have not logged in (32).
 	MaxSessions, MaxLogins int
+	// Ping is how long an initiator may be silent before it is asked whether it is there, and
+	// then before its session ends (15 s); negative: it may be silent for ever.
+	Ping time.Duration
+	// DataWait is how long the answer to a task management function waits for data of aborted
+	// commands that their initiator was asked for (5 s).
+	DataWait time.Duration
+	// Paused reports that nothing can come by a connection at the moment, since its security
+	// association is away. Meanwhile silence is no reason to end a session. nil: it never is.
+	Paused func(nc net.Conn) bool
 }
 
 // Errors of Add.
@@ -55,6 +66,8 @@ type Server struct {
 	log    *slog.Logger
 	values iscsi.Values
 	pool   pool
+
+	sessionIDs atomic.Uint64
 
 	mu       sync.Mutex // guards the fields below it; taken before session.mu
 	targets  map[string]*Target
@@ -74,6 +87,8 @@ func NewServer(cfg Config) *Server {
 	if cfg.MaxLogins <= 0 {
 		cfg.MaxLogins = defaultMaxLogins
 	}
+	cfg.Ping = cmp.Or(cfg.Ping, defaultPing)
+	cfg.DataWait = cmp.Or(cfg.DataWait, defaultDataWait)
 	s := &Server{cfg: cfg, log: cfg.Logger, targets: map[string]*Target{}, sessions: map[uint16]*session{}, values: iscsi.DefaultValues()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -192,6 +207,9 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 		conn.ConnectionTerminate() // the deadline just set may have replaced the one that ends it
 	}
 	p := &portal{Server: s, conn: conn, local: nc.LocalAddr().String()}
+	if s.cfg.Paused != nil {
+		p.paused = func() bool { return s.cfg.Paused(nc) }
+	}
 	x, err := p.login()
 	s.mu.Lock()
 	s.logins--
@@ -215,6 +233,7 @@ type portal struct {
 	*Server
 	conn    *tcp.Conn
 	local   string
+	paused  func() bool
 	target  *Target
 	session *session
 }

@@ -1,10 +1,13 @@
 package target
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/scsi"
@@ -26,13 +29,18 @@ type session struct {
 	login  *iscsi.Login
 	local  string
 	mover  iscsi.Datamover
+	paused func() bool
 	values iscsi.Values
 	port   *lu.Port // nil in a discovery session
 	tsih   uint16
+	id     uint64        // no other session has, or had, the same
 	over   chan struct{} // closed at its end
 
-	text     []byte  // what is left of an answer to a Text Request
-	starving []*task // need memory, in their order
+	text     iscsi.TextExchange
+	heard    atomic.Bool // something has come since the last look
+	overdue  atomic.Bool // data of tasks that were aborted
+	silent   atomic.Bool // the initiator has not answered a ping
+	starving []*task     // need memory, in their order
 
 	mu          sync.Mutex // guards the fields below it; taken before the mover's and the pool's
 	change      sync.Cond  // a task or an answer was given back
@@ -47,10 +55,12 @@ type session struct {
 	hungry      bool // starving is not empty: memory that comes back is to be announced
 	fed         bool // it has come back
 	freeControl *control
+	pinged      bool // the initiator owes an answer to a NOP-In
+	pings       *time.Timer
 }
 
 func newSession(p *portal, l *iscsi.Login) *session {
-	x := &session{srv: p.Server, target: p.target, login: l, local: p.local, mover: p.conn, values: l.Values, over: make(chan struct{})}
+	x := &session{srv: p.Server, target: p.target, login: l, local: p.local, mover: p.conn, paused: p.paused, values: l.Values, id: p.sessionIDs.Add(1), over: make(chan struct{})}
 	x.change.L = &x.mu
 	x.window = iscsi.NewWindow(l.CmdSN, window)
 	p.conn.NoticeKeyValues(&l.Values, l.DeclaredSegment())
@@ -76,6 +86,7 @@ func (x *session) drop() {
 var (
 	errLogout    = errors.New("the initiator logged out")
 	errDiscovery = errors.New("a discovery session is for discovery only")
+	errSilent    = errors.New("the initiator does not answer NOP-In")
 )
 
 // run serves the session to its end.
@@ -86,17 +97,25 @@ func (x *session) run() error {
 	x.mu.Unlock()
 	if !x.login.Discovery {
 		x.port = x.target.Device.Attach(lu.Initiator{Name: x.login.InitiatorName, ISID: x.login.ISID}, x.mover.Flush)
+		x.startPings()
 	}
 	err := x.mover.Run(x)
+	x.stopPings()
 	if x.port != nil {
 		x.clear()
 		x.port.Detach()
 	}
-	if errors.Is(err, errLogout) {
+	switch {
+	case errors.Is(err, errLogout):
 		return nil
+	case x.silent.Load():
+		return fmt.Errorf("%w: %w", errSilent, err)
 	}
 	return err
 }
+
+// isPaused reports whether nothing can come at the moment.
+func (x *session) isPaused() bool { return x.paused != nil && x.paused() }
 
 // clear ends all tasks, and returns when they have ended. The receiving goroutine calls it, or
 // what follows it.
@@ -143,6 +162,7 @@ func (x *session) endAborted(t *task) {
 
 // ControlNotify implements iscsi.Upper.
 func (x *session) ControlNotify(p *iscsi.Incoming) error {
+	x.heard.Store(true)
 	if x.login.Discovery {
 		switch p.BHS.Opcode() {
 		case iscsi.OpText, iscsi.OpLogout, iscsi.OpNOPOut:
@@ -172,6 +192,9 @@ func (x *session) ControlNotify(p *iscsi.Incoming) error {
 // IdleNotify implements iscsi.Upper.
 func (x *session) IdleNotify() {
 	x.feed()
+	if x.overdue.Swap(false) {
+		x.stopWaiting()
+	}
 	x.mover.Flush()
 }
 
@@ -248,6 +271,7 @@ func (x *session) SentNotify(o *iscsi.Out) {
 		x.controls--
 		x.change.Broadcast()
 	case *task:
+		x.heard.Store(true) // an initiator that reads is there, even if its answer to a ping has to wait
 		owner.sent()
 	}
 }
@@ -293,37 +317,15 @@ func (x *session) textRequest(p *iscsi.Incoming) error {
 	if !x.inTurn(p) {
 		return nil
 	}
-	if q.Continue || !q.Final {
-		return x.reject(p, iscsi.RejectNotSupported) // nothing is negotiated that takes several requests
+	var refused error
+	r, part, why := x.text.Request(&q, data, int(x.values[iscsi.KeyMaxRecvDataSegmentLength]), func(pairs []iscsi.Pair) (text []byte) {
+		text, refused = iscsi.Renegotiate(&x.values, pairs, x.sendTargets)
+		return text
+	})
+	if why != 0 || refused != nil {
+		return x.reject(p, cmp.Or(why, iscsi.RejectProtocolError))
 	}
-	const bookmark = 1
-	switch q.TTT {
-	case iscsi.NoTag:
-		pairs, err := iscsi.ParsePairs(data)
-		if err != nil {
-			return x.reject(p, iscsi.RejectProtocolError)
-		}
-		x.text = nil
-		for _, pair := range pairs {
-			if id, known := iscsi.KeyNamed(pair.Key); !known {
-				x.text = iscsi.AppendPair(x.text, pair.Key, "NotUnderstood")
-			} else if id != iscsi.KeySendTargets {
-				x.text = iscsi.AppendPair(x.text, pair.Key, "Reject") // it stays as it is
-			} else {
-				x.text = append(x.text, x.sendTargets(pair.Value)...)
-			}
-		}
-	case bookmark:
-	default:
-		return x.reject(p, iscsi.RejectInvalidField)
-	}
-	n := min(len(x.text), int(x.values[iscsi.KeyMaxRecvDataSegmentLength]))
-	part := x.text[:n]
-	x.text = x.text[n:]
-	r := iscsi.Text{Final: len(x.text) == 0, Continue: len(x.text) > 0, LUN: q.LUN, ITT: q.ITT, TTT: iscsi.NoTag}
-	if !r.Final {
-		r.TTT = bookmark
-	}
+	x.mover.NoticeSegment(x.values[iscsi.KeyMaxRecvDataSegmentLength])
 	x.answer(part, true, func(b *iscsi.BHS, nn iscsi.Numbers) {
 		r.Numbers = nn
 		r.PutResponse(b)
@@ -396,8 +398,10 @@ func (x *session) manage(p *iscsi.Incoming) error {
 		default:
 			n.Abort(nil, func() { n.Reset(scsi.BusDeviceReset); complete() })
 		}
+		x.boundWait(n)
 	case iscsi.TargetWarmReset, iscsi.TargetColdReset:
 		x.resetTarget(q.Function, complete)
+		x.boundWait(nil)
 	case iscsi.TaskReassign:
 		reply(iscsi.ReassignmentNotSupported)
 	default:
@@ -464,6 +468,43 @@ func (x *session) abortTask(q *iscsi.TaskMgmt, reply func(iscsi.TaskResponse)) {
 		}
 	})
 	if st == receiving {
+		x.endAborted(t)
+	}
+}
+
+// boundWait bounds the wait for data of aborted tasks of a unit, nil: of all units. RFC 7143 section
+// 4.2.3.3 has a target wait for data that it has asked the initiator of the abort for; but Linux'
+// initiator by default (FastAbort = Yes), and others, send none any more without saying so.
+func (x *session) boundWait(n *lu.Nexus) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	wait := x.srv.cfg.DataWait
+	waits := false
+	for _, t := range x.tasks {
+		if t.state == receiving && t.begun && (n == nil || t.nexus == n) {
+			t.givenUp, waits = time.Now().Add(wait), true
+		}
+	}
+	if waits {
+		time.AfterFunc(wait, func() {
+			x.overdue.Store(true)
+			x.mover.Wake()
+		})
+	}
+}
+
+// stopWaiting ends the tasks whose data were waited for long enough.
+func (x *session) stopWaiting() {
+	now := time.Now()
+	var late []*task
+	x.mu.Lock()
+	for _, t := range x.tasks {
+		if t.state == receiving && !t.givenUp.IsZero() && !now.Before(t.givenUp) {
+			late = append(late, t)
+		}
+	}
+	x.mu.Unlock()
+	for _, t := range late {
 		x.endAborted(t)
 	}
 }

@@ -3,8 +3,10 @@ package target_test
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -360,5 +362,113 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	if most > 32 {
 		t.Errorf("%d MiB are asked for at once", most)
+	}
+}
+
+// TestInitiatorThatSendsNoMoreData: the answer to LOGICAL UNIT RESET waits for data that the initiator
+// was asked for, but not for ever: Linux' sends none after such a request.
+func TestInitiatorThatSendsNoMoreData(t *testing.T) {
+	for name, function := range map[string]iscsi.Function{
+		"ABORT TASK SET": iscsi.AbortTaskSet, "CLEAR TASK SET": iscsi.ClearTaskSet, "LOGICAL UNIT RESET": iscsi.LogicalUnitReset, "TARGET WARM RESET": iscsi.TargetWarmReset,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, target.Config{DataWait: 100 * time.Millisecond}, nil, unit{size: 1 << 20})
+			c := dial(t, s, 1)
+			c.ready()
+			c.command(write10(1, 2), nil)
+			h, _ := c.receive()
+			r2t, err := iscsi.ParseR2T(&h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := iscsi.TaskMgmt{Immediate: true, Function: function, ITT: 2, CmdSN: c.cmdSN}
+			m.Put(&h)
+			c.send(&h, nil)
+			if h, _ := c.receive(); h.Opcode() != iscsi.OpTaskResp || iscsi.ParseTaskReply(&h).Response != iscsi.FunctionComplete {
+				t.Fatalf("%v", h.Opcode())
+			}
+			late := iscsi.DataOut{Final: true, ITT: 1, TTT: r2t.TTT}
+			late.Put(&h)
+			c.send(&h, bytes.Repeat([]byte{0xee}, 1024))
+			c.command(iscsi.Command{Final: true, ITT: 1}, nil) // takes the attention, if there is one
+			if r, _ := c.status(); r.ITT != 1 {
+				t.Errorf("%+v", r)
+			}
+			c.command(iscsi.Command{Final: true, Read: true, ITT: 3, EDTL: 512, CDB: [16]byte{scsi.Read10, 8: 1}}, nil)
+			if _, data := c.receive(); !bytes.Equal(data, make([]byte, 512)) {
+				t.Errorf("data of the aborted command were written: % x", data[:min(16, len(data))])
+			}
+		})
+	}
+}
+
+// TestSilentInitiator: whoever answers no NOP-In loses the session; whoever answers, or cannot since
+// the security association is away, does not.
+func TestSilentInitiator(t *testing.T) {
+	ping := func(t *testing.T, c *client) iscsi.NOP {
+		t.Helper()
+		h, _ := c.receive()
+		n, err := iscsi.ParseNOPIn(&h)
+		if h.Opcode() != iscsi.OpNOPIn || err != nil || n.ITT != iscsi.NoTag || n.TTT == iscsi.NoTag {
+			t.Fatalf("%v, %v: %+v", h.Opcode(), err, n)
+		}
+		return n
+	}
+	t.Run("answers", func(t *testing.T) {
+		c := dial(t, serve(t, target.Config{Ping: 100 * time.Millisecond}, nil, unit{size: 1 << 20}), 1)
+		first := ping(t, c)
+		for range 3 {
+			var h iscsi.BHS
+			pong := iscsi.NOP{Immediate: true, ITT: iscsi.NoTag, TTT: first.TTT, CmdSN: c.cmdSN}
+			pong.PutOut(&h)
+			c.send(&h, nil)
+			if n := ping(t, c); n.StatSN != first.StatSN {
+				t.Errorf("a ping takes a StatSN: %+v, %+v", first, n)
+			}
+		}
+		if h, _ := c.receive(); h != (iscsi.BHS{}) {
+			t.Errorf("%v to who does not answer any more", h.Opcode())
+		}
+	})
+	t.Run("paused", func(t *testing.T) {
+		var looks atomic.Int32
+		seen := make(chan struct{})
+		cfg := target.Config{Ping: 10 * time.Millisecond, Paused: func(net.Conn) bool {
+			if looks.Add(1) == 10 {
+				close(seen)
+			}
+			return looks.Load() < 20
+		}}
+		c := dial(t, serve(t, cfg, nil, unit{size: 1 << 20}), 1)
+		<-seen
+		ping(t, c) // only now
+		if n := looks.Load(); n < 20 {
+			t.Errorf("it is asked after %d looks", n)
+		}
+	})
+}
+
+// TestDeclarationChanges: an initiator declares another MaxRecvDataSegmentLength in full feature phase.
+func TestDeclarationChanges(t *testing.T) {
+	c := dial(t, serve(t, target.Config{}, nil, unit{size: 1 << 20}), 1)
+	c.ready()
+	for i, most := range []int{4096, 512} {
+		var h iscsi.BHS
+		q := iscsi.Text{Final: true, ITT: 50, TTT: iscsi.NoTag, CmdSN: c.cmdSN}
+		q.PutRequest(&h)
+		c.cmdSN++
+		c.send(&h, fmt.Appendf(nil, "MaxRecvDataSegmentLength=%d\x00MaxBurstLength=512\x00", most))
+		h, text := c.receive()
+		if r, err := iscsi.ParseTextResponse(&h); err != nil || !r.Final || string(text) != "MaxBurstLength=Reject\x00" {
+			t.Fatalf("%v: %+v %q", err, r, text)
+		}
+		c.command(iscsi.Command{Final: true, Read: true, ITT: uint32(i), EDTL: 8192, CDB: [16]byte{scsi.Read10, 8: 16}}, nil)
+		for off := 0; off < 8192; {
+			_, p := c.receive()
+			if len(p) != most {
+				t.Fatalf("%d bytes, where %d may be", len(p), most)
+			}
+			off += len(p)
+		}
 	}
 }

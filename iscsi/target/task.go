@@ -1,6 +1,8 @@
 package target
 
 import (
+	"time"
+
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/scsi"
 	"github.com/ironwarp/ironwarp/scsi/lu"
@@ -36,6 +38,7 @@ type task struct {
 	transfer    iscsi.Transfer
 	gets        [maxR2T]iscsi.Get
 	busy        [maxR2T]bool
+	givenUp     time.Time  // it was aborted, and its data are not waited for any more from then on
 	bad         scsi.Sense // what was wrong with the data, if Code is set
 
 	data     iscsi.Out // Data-In, the answer if it has status
@@ -123,7 +126,7 @@ func (x *session) command(p *iscsi.Incoming) error {
 	x.mu.Unlock()
 
 	t.edtl, t.cmdSN, t.lun, t.read = c.EDTL, c.CmdSN, c.LUN, c.Read
-	t.begun, t.unsolicited, t.bad, t.need, t.buf = false, false, scsi.Sense{}, 0, nil
+	t.begun, t.unsolicited, t.givenUp, t.bad, t.need, t.buf = false, false, time.Time{}, scsi.Sense{}, 0, nil
 	t.CDB, t.Attr = c.CDB, lu.Attr(c.Attr)
 	t.Offered = 0
 	if c.Write {
@@ -297,6 +300,7 @@ func (x *session) ask(t *task) {
 
 // DataCompletionNotify implements iscsi.Upper.
 func (x *session) DataCompletionNotify(g *iscsi.Get, whole bool) {
+	x.heard.Store(true)
 	t := g.Task.(*task)
 	for i := range t.gets {
 		if g == &t.gets[i] {
@@ -328,10 +332,10 @@ func (x *session) memoryFor(t *task, unasked bool) bool {
 	}
 	x.memory += size(n) - size(len(t.buf))
 	x.mu.Unlock()
-	b := x.srv.pool.get(n)
+	b := x.srv.pool.get(n, x.id)
 	if len(t.buf) > 0 {
 		copy(b, t.buf)
-		x.srv.pool.put(t.buf)
+		x.srv.pool.put(t.buf, x.id)
 	}
 	t.buf = b
 	return ok
@@ -431,7 +435,7 @@ func (t *task) sent() {
 	fed := x.fed
 	x.change.Broadcast()
 	x.mu.Unlock()
-	x.srv.pool.put(b)
+	x.srv.pool.put(b, x.id)
 	if fed {
 		x.mover.Wake()
 	}

@@ -41,12 +41,12 @@ type Conn struct {
 	// Owned by whoever set flushing.
 	sock     *sockio.Writer
 	arena    []byte
-	maxSend  int // the longest data segment that the initiator takes
 	maxBurst int
 	loop     func()
 	batch    *iscsi.Out
 
 	woken, ending atomic.Bool
+	maxSend       atomic.Uint32 // the longest data segment that the initiator takes
 
 	mu       sync.Mutex // guards the fields below it; innermost
 	change   sync.Cond  // flushing ended, or a batch was sent
@@ -67,7 +67,7 @@ var (
 func NewConn(nc net.Conn) *Conn {
 	c := &Conn{
 		nc: nc, rd: sockio.NewReader(nc), sock: sockio.NewWriter(nc), buf: make([]byte, receiveBuffer),
-		maxRecv: iscsi.LoginDataSegment, maxSend: iscsi.LoginDataSegment,
+		maxRecv: iscsi.LoginDataSegment,
 	}
 	c.change.L = &c.mu
 	c.loop = c.sendLoop
@@ -237,8 +237,12 @@ func (c *Conn) NoticeKeyValues(v *iscsi.Values, declared uint32) {
 	c.headerCRC = v[iscsi.KeyHeaderDigest] == iscsi.DigestCRC32C
 	c.dataCRC = v[iscsi.KeyDataDigest] == iscsi.DigestCRC32C
 	c.maxRecv = int(declared)
-	c.maxSend, c.maxBurst = int(v[iscsi.KeyMaxRecvDataSegmentLength]), int(v[iscsi.KeyMaxBurstLength])
+	c.maxBurst = int(v[iscsi.KeyMaxBurstLength])
+	c.NoticeSegment(v[iscsi.KeyMaxRecvDataSegmentLength])
 }
+
+// NoticeSegment implements iscsi.Datamover.
+func (c *Conn) NoticeSegment(n uint32) { c.maxSend.Store(n) }
 
 // Run implements iscsi.Datamover.
 func (c *Conn) Run(u iscsi.Upper) error {

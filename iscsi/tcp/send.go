@@ -178,9 +178,10 @@ func (c *Conn) load(batch *iscsi.Out) {
 		}
 		sn, off := o.BHS.DataSN(), o.BHS.BufferOffset()
 		h := o.BHS
+		most := int(c.maxSend.Load())
 		left := c.maxBurst // of this sequence (RFC 7143 section 11.7.1)
 		for data := o.Data; ; sn++ {
-			n := min(len(data), c.maxSend, left)
+			n := min(len(data), most, left)
 			if left -= n; left == 0 {
 				left = c.maxBurst
 			}
