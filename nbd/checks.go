@@ -8,8 +8,8 @@ import "time"
 
 // Succession: what a vanished client had requested overwrites nothing that its successor was
 // served. A connection ends when it is closed; one whose client vanished silently is abandoned.
-func (x *succession) end(c *conn)     { x.cutOff(c, false) }
-func (x *succession) abandon(c *conn) { x.cutOff(c, true) }
+func (x *succession) endConn(c *conn)     { x.cutOff(c, false) }
+func (x *succession) abandonConn(c *conn) { x.cutOff(c, true) }
 
 // ClientBytes: permits do not wait for an NBD client's bytes.
 func clientDeadline() time.Time { return time.Now().Add(clientTime) }

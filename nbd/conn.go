@@ -32,7 +32,7 @@ type conn struct {
 	exp  *export
 	geo  geometry      // Size is in size
 	size atomic.Uint64 // bytes, as the device has it now
-	heir
+	member
 	device block.Device    // the export's, for this client
 	done   <-chan struct{} // closed when the server's context ends
 
@@ -45,7 +45,7 @@ type conn struct {
 	r, w         int
 	vec          [][]byte
 	held         bool   // the device may hold I/Os back until Kick
-	stage        []byte // the part of a write that a slow client has sent
+	stage        []byte // a write's payload, of which a slow client has sent a part
 	free         *slot
 	freeCount    int
 	allocated    int
@@ -62,7 +62,7 @@ type conn struct {
 	mu       sync.Mutex // guards the fields below it
 	change   sync.Cond  // a slot was freed, a waited-for I/O completed, flushing ended, cut was set
 	ready    slotList   // completed, to be sent
-	freed    *slot      // to be taken by the receiving goroutine
+	freed    *slot      // free, for the receiving goroutine
 	freedN   int
 	flushing bool
 	dead     bool // nothing can be sent any more
@@ -88,7 +88,7 @@ type slot struct {
 	since     atomic.Int64 // when it began to wait for the device, 0: it does not
 
 	large []byte // a large read's data
-	keep  []byte // that of a read whose client does not read it
+	kept  []byte // a copy of a read's data, whose client does not read it
 
 	parent *slot         // of a piece: the large request
 	left   atomic.Int32  // of a large request: pieces at the device, and one until all are
@@ -119,7 +119,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 	}
 	enlarge(nc)
 	c.change.L = &c.mu
-	c.writeLoop = c.write
+	c.writeLoop = c.writeReplies
 	return c
 }
 
@@ -158,18 +158,18 @@ func (c *conn) transmit(ctx context.Context) error {
 	if d, ok := c.device.(block.MultiUser); ok {
 		c.device = d.NewUser()
 	}
-	c.exp.enter(ctx, c)
-	defer c.exp.leave(c)
+	c.exp.addConn(ctx, c)
+	defer c.exp.removeConn(c)
 	err := c.receive()
 	c.kick()
 	if errors.Is(err, errDisconnect) || ctx.Err() != nil {
-		c.exp.end(c) // "The server MUST handle all outstanding requests"
+		c.exp.endConn(c) // "The server MUST handle all outstanding requests"
 	} else {
-		c.exp.abandon(c)
+		c.exp.abandonConn(c)
 	}
 	c.drain()
 	c.nc.Close()
-	c.fail()
+	c.dropReplies()
 	c.mu.Lock()
 	for c.flushing { // the flusher finds the socket closed
 		c.change.Wait()
@@ -192,7 +192,7 @@ func (c *conn) resize(size uint64) {
 	}
 }
 
-// isDone reports whether the server's context has ended. No request begins then: stopSoon
+// isDone reports whether the server's context has ended. No request begins then: beginDrain
 // may not have run yet.
 func (c *conn) isDone() bool {
 	select {
@@ -203,9 +203,9 @@ func (c *conn) isDone() bool {
 	}
 }
 
-// stopSoon is called when the server's context ends: no more requests are read,
+// beginDrain is called when the server's context ends: no more requests are read,
 // and after the drain timeout nothing is waited for any more.
-func (c *conn) stopSoon() {
+func (c *conn) beginDrain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopping = true
@@ -233,8 +233,8 @@ func (c *conn) drain() {
 	}
 }
 
-// end stops the timer that stopSoon has started.
-func (c *conn) end() {
+// stopDrainTimer stops the timer that beginDrain has started.
+func (c *conn) stopDrainTimer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
@@ -243,28 +243,28 @@ func (c *conn) end() {
 	}
 }
 
-// fail marks the connection as one to which nothing can be sent, and releases the
-// waiting replies. I/Os that complete later are released at once.
-func (c *conn) fail() {
+// dropReplies notes that nothing can be sent any more, and frees the slots of the replies that
+// are ready. Those of I/Os that complete later are freed at once.
+func (c *conn) dropReplies() {
 	c.mu.Lock()
 	c.dead = true
 	l := c.ready
 	c.ready = slotList{}
 	c.dirty.Store(false)
 	c.mu.Unlock()
-	c.finish(l.head)
+	c.freeSlots(l.head)
 }
 
-// take returns a free slot; it waits while the client has too many requests
-// in progress.
-func (c *conn) take() (*slot, error) {
+// takeSlot returns a free slot. It waits while the client has MaxInFlight requests under
+// way.
+func (c *conn) takeSlot() (*slot, error) {
 	if c.stuck.Load() {
 		if err := c.awaitReader(); err != nil {
 			return nil, err
 		}
 	}
 	if c.free == nil {
-		if err := c.refill(); err != nil {
+		if err := c.refillSlots(); err != nil {
 			return nil, err
 		}
 	}
@@ -274,8 +274,8 @@ func (c *conn) take() (*slot, error) {
 	return s, nil
 }
 
-// readBy sets a deadline for reading, the zero time for none.
-func (c *conn) readBy(t time.Time) {
+// setReadDeadline sets a deadline for reading, the zero time for none.
+func (c *conn) setReadDeadline(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.stopping {
@@ -283,7 +283,7 @@ func (c *conn) readBy(t time.Time) {
 	}
 }
 
-func (c *conn) refill() error {
+func (c *conn) refillSlots() error {
 	c.mu.Lock()
 	for c.freed == nil && c.allocated == c.srv.cfg.MaxInFlight && !c.cut && !c.gone.Load() {
 		c.mu.Unlock()
@@ -314,7 +314,7 @@ func (c *conn) refill() error {
 	return nil
 }
 
-// giveBack returns a slot that was taken but not used.
+// giveBack makes a slot free that takeSlot returned and that was not used.
 func (c *conn) giveBack(s *slot) {
 	s.io, s.waited = nil, false
 	s.since.Store(0)
@@ -323,8 +323,8 @@ func (c *conn) giveBack(s *slot) {
 	c.freeCount++
 }
 
-// fill waits for at least n bytes in the receive buffer.
-func (c *conn) fill(n int) error {
+// receiveAtLeast waits for at least n bytes in the receive buffer.
+func (c *conn) receiveAtLeast(n int) error {
 	if c.w-c.r >= n {
 		return nil
 	}
@@ -349,13 +349,13 @@ func (c *conn) fill(n int) error {
 
 func nothing() {}
 
-// skip reads and discards n bytes.
-func (c *conn) skip(n int) error {
+// discard reads and discards n bytes.
+func (c *conn) discard(n int) error {
 	for n > 0 {
 		if c.r == c.w {
 			c.kick()
 			c.flush()
-			if err := c.fill(1); err != nil {
+			if err := c.receiveAtLeast(1); err != nil {
 				return err
 			}
 		}

@@ -24,7 +24,7 @@ func TestConnectionEndsAfterItsLastReply(t *testing.T) {
 		if ended {
 			t.Error("the rest of a reply is not sent")
 		}
-		c.lockIfMore(nil) // all of it was sent
+		c.nextBatch(nil) // all of it was sent
 		synctest.Wait()
 		if !ended {
 			t.Fatal("the connection never ends")

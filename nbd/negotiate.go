@@ -14,7 +14,7 @@ func (c *conn) negotiate(ctx context.Context) error {
 	deadline := time.Now().Add(c.srv.cfg.HandshakeTimeout)
 	c.nc.SetDeadline(deadline)
 	if ctx.Err() != nil {
-		return ctx.Err() // the deadline just set may have replaced stopSoon's
+		return ctx.Err() // the deadline just set may have replaced beginDrain's
 	}
 	b := binary.BigEndian.AppendUint64(nil, magicServer)
 	b = binary.BigEndian.AppendUint64(b, magicOption)
@@ -22,7 +22,7 @@ func (c *conn) negotiate(ctx context.Context) error {
 	if _, err := c.nc.Write(b); err != nil {
 		return err
 	}
-	if err := c.fill(4); err != nil {
+	if err := c.receiveAtLeast(4); err != nil {
 		return err
 	}
 	flags := binary.BigEndian.Uint32(c.buf[c.r:])
@@ -32,7 +32,7 @@ func (c *conn) negotiate(ctx context.Context) error {
 	}
 	c.noZeroes = flags&flagNoZeroes != 0
 	for c.exp == nil {
-		if err := c.option(); err != nil {
+		if err := c.handleOption(); err != nil {
 			return err
 		}
 	}
@@ -43,9 +43,9 @@ func (c *conn) negotiate(ctx context.Context) error {
 	return nil
 }
 
-// option handles one option. It sets c.exp when the client has chosen.
-func (c *conn) option() error {
-	if err := c.fill(optionHeaderLen); err != nil {
+// handleOption handles one option. It sets c.exp when the client has chosen.
+func (c *conn) handleOption() error {
+	if err := c.receiveAtLeast(optionHeaderLen); err != nil {
 		return err
 	}
 	h, err := parseOptionHeader(c.buf[c.r:])
@@ -54,56 +54,56 @@ func (c *conn) option() error {
 	}
 	c.r += optionHeaderLen
 	if h.length > maxOptionData {
-		if err := c.skip(int(h.length)); err != nil {
+		if err := c.discard(int(h.length)); err != nil {
 			return err
 		}
 		if h.option == optExportName {
 			return fmt.Errorf("export name of %d bytes", h.length)
 		}
-		return c.answer(h.option, repErrTooBig, "option data too long")
+		return c.replyToOption(h.option, repErrTooBig, "option data too long")
 	}
-	if err := c.fill(int(h.length)); err != nil {
+	if err := c.receiveAtLeast(int(h.length)); err != nil {
 		return err
 	}
 	data := c.buf[c.r : c.r+int(h.length)]
 	c.r += int(h.length)
 	switch h.option {
 	case optExportName:
-		return c.exportName(string(data))
+		return c.handleExportName(string(data))
 	case optAbort:
-		c.answer(h.option, repAck, "")
+		c.replyToOption(h.option, repAck, "")
 		return errAborted
 	case optList:
-		return c.list(data)
+		return c.handleList(data)
 	case optInfo, optGo:
-		return c.info(h.option, data)
+		return c.handleInfo(h.option, data)
 	case optStructuredReply, optExtendedHeaders:
 		switch {
 		case len(data) != 0:
-			return c.answer(h.option, repErrInvalid, "this option has no data")
+			return c.replyToOption(h.option, repErrInvalid, "this option has no data")
 		case h.option == optExtendedHeaders:
 			c.extended = true
 		case c.extended:
-			return c.answer(h.option, repErrExtHeaders, "extended headers are negotiated already")
+			return c.replyToOption(h.option, repErrExtHeaders, "extended headers are negotiated already")
 		}
 		c.structured = true
-		return c.answer(h.option, repAck, "")
+		return c.replyToOption(h.option, repAck, "")
 	case optListMetaContext, optSetMetaContext:
-		return c.metaContexts(h.option, data)
+		return c.handleMetaContexts(h.option, data)
 	case optStartTLS:
-		return c.answer(h.option, repErrPolicy, "this server has no TLS, as its socket is for programs of this host; between hosts everything is protected by IPsec")
+		return c.replyToOption(h.option, repErrPolicy, "this server has no TLS, as its socket is for programs of this host; between hosts everything is protected by IPsec")
 	}
-	return c.answer(h.option, repErrUnsup, "unknown option")
+	return c.replyToOption(h.option, repErrUnsup, "unknown option")
 }
 
-// answer sends an option's only or last reply.
-func (c *conn) answer(option, typ uint32, words string) error {
+// replyToOption sends an option's only or last reply.
+func (c *conn) replyToOption(option, typ uint32, words string) error {
 	_, err := c.nc.Write(appendOptionReply(nil, option, typ, []byte(words)))
 	return err
 }
 
-// exportName handles NBD_OPT_EXPORT_NAME, which has no way to report an error.
-func (c *conn) exportName(name string) error {
+// handleExportName handles NBD_OPT_EXPORT_NAME, which has no way to report an error.
+func (c *conn) handleExportName(name string) error {
 	e := c.srv.lookup(name)
 	switch {
 	case c.extended: // "a client MUST NOT use"
@@ -111,7 +111,7 @@ func (c *conn) exportName(name string) error {
 	case e == nil:
 		return fmt.Errorf("there is no export %.80q", name)
 	}
-	g := geometry(e.device.Geometry()).normal()
+	g := geometry(e.device.Geometry()).withDefaults()
 	b := binary.BigEndian.AppendUint64(nil, g.Size)
 	b = binary.BigEndian.AppendUint16(b, g.transmissionFlags(c.features))
 	if !c.noZeroes {
@@ -120,12 +120,12 @@ func (c *conn) exportName(name string) error {
 	if _, err := c.nc.Write(b); err != nil {
 		return err
 	}
-	c.choose(e, g)
+	c.chooseExport(e, g)
 	return nil
 }
 
-// metaContexts handles NBD_OPT_LIST_META_CONTEXT and NBD_OPT_SET_META_CONTEXT.
-func (c *conn) metaContexts(option uint32, data []byte) error {
+// handleMetaContexts handles NBD_OPT_LIST_META_CONTEXT and NBD_OPT_SET_META_CONTEXT.
+func (c *conn) handleMetaContexts(option uint32, data []byte) error {
 	set := option == optSetMetaContext
 	if set {
 		c.allocationOf = nil // "replaces all previously-set metadata contexts (including when this command fails)"
@@ -135,11 +135,11 @@ func (c *conn) metaContexts(option uint32, data []byte) error {
 		err = errors.New("negotiate structured replies first")
 	}
 	if err != nil {
-		return c.answer(option, repErrInvalid, err.Error())
+		return c.replyToOption(option, repErrInvalid, err.Error())
 	}
 	e := c.srv.lookup(r.name)
 	if e == nil {
-		return c.answer(option, repErrUnknown, fmt.Sprintf("there is no export %.80q", r.name))
+		return c.replyToOption(option, repErrUnknown, fmt.Sprintf("there is no export %.80q", r.name))
 	}
 	var b []byte
 	if e.device.Geometry().CanStatus && r.selects(!set) {
@@ -153,9 +153,9 @@ func (c *conn) metaContexts(option uint32, data []byte) error {
 	return err
 }
 
-func (c *conn) list(data []byte) error {
+func (c *conn) handleList(data []byte) error {
 	if len(data) != 0 {
-		return c.answer(optList, repErrInvalid, "this option has no data")
+		return c.replyToOption(optList, repErrInvalid, "this option has no data")
 	}
 	var b []byte
 	for _, e := range c.srv.list() {
@@ -166,17 +166,17 @@ func (c *conn) list(data []byte) error {
 	return err
 }
 
-// info handles NBD_OPT_INFO and NBD_OPT_GO.
-func (c *conn) info(option uint32, data []byte) error {
+// handleInfo handles NBD_OPT_INFO and NBD_OPT_GO.
+func (c *conn) handleInfo(option uint32, data []byte) error {
 	r, err := parseInfoRequest(data)
 	if err != nil {
-		return c.answer(option, repErrInvalid, err.Error())
+		return c.replyToOption(option, repErrInvalid, err.Error())
 	}
 	e := c.srv.lookup(r.name)
 	if e == nil {
-		return c.answer(option, repErrUnknown, fmt.Sprintf("there is no export %.80q", r.name))
+		return c.replyToOption(option, repErrUnknown, fmt.Sprintf("there is no export %.80q", r.name))
 	}
-	g := geometry(e.device.Geometry()).normal()
+	g := geometry(e.device.Geometry()).withDefaults()
 	var b []byte
 	add := func(id uint16, payload []byte) {
 		b = appendOptionReply(b, option, repInfo, binary.BigEndian.AppendUint16(nil, id), payload)
@@ -198,13 +198,13 @@ func (c *conn) info(option uint32, data []byte) error {
 		return err
 	}
 	if option == optGo {
-		c.choose(e, g)
+		c.chooseExport(e, g)
 	}
 	return nil
 }
 
-// choose ends the negotiation with an export. Metadata contexts are those of one.
-func (c *conn) choose(e *export, g geometry) {
+// chooseExport ends the negotiation with an export. Metadata contexts are those of one.
+func (c *conn) chooseExport(e *export, g geometry) {
 	c.exp, c.geo = e, g
 	c.allocation = c.allocationOf == e
 	c.size.Store(g.Size)

@@ -15,30 +15,30 @@ import (
 // errSlow means that the client has not sent the rest of a payload in time.
 var errSlow = errors.New("the client is slow")
 
-// getWrite obtains the I/O of a write, with its payload in it. An I/O of the device waits
+// getWriteIO obtains the I/O of a write, with its payload in it. An I/O of the device waits
 // for the client no longer than clientTime: it is released while a late payload is
 // awaited. Only the connection's end is an error.
-func (c *conn) getWrite(s *slot, off uint64, n uint32) (syscall.Errno, error) {
+func (c *conn) getWriteIO(s *slot, off uint64, n uint32) (syscall.Errno, error) {
 	if n <= smallWrite && c.w-c.r < int(n) {
 		c.kick()
 		c.flush()
-		if err := c.fill(int(n)); err != nil {
+		if err := c.receiveAtLeast(int(n)); err != nil {
 			return 0, payloadError(err)
 		}
 	}
-	errno, err := c.get(s, off, n)
+	errno, err := c.getIO(s, off, n)
 	if err != nil {
 		return 0, err
 	}
 	if errno != 0 {
-		return errno, c.skip(int(n))
+		return errno, c.discard(int(n))
 	}
-	got, err := c.payload(s.io.Buffers())
+	got, err := c.readPayload(s.io.Buffers())
 	if err == nil {
 		return 0, nil
 	}
 	if err == errSlow {
-		c.setAside(s.io.Buffers(), got, int(n))
+		c.stagePayload(s.io.Buffers(), got, int(n))
 	}
 	s.io.Release()
 	s.io = nil
@@ -49,7 +49,7 @@ func (c *conn) getWrite(s *slot, off uint64, n uint32) (syscall.Errno, error) {
 	if err := c.readStage(got); err != nil {
 		return 0, payloadError(err)
 	}
-	if errno, err = c.get(s, off, n); errno != 0 || err != nil {
+	if errno, err = c.getIO(s, off, n); errno != 0 || err != nil {
 		return errno, err
 	}
 	rest := c.stage
@@ -66,10 +66,10 @@ func payloadError(err error) error {
 	return fmt.Errorf("read a write's payload: %w", err)
 }
 
-// payload fills bufs from the stream: what is in the receive buffer is copied, the rest
+// readPayload fills bufs from the stream: what is in the receive buffer is copied, the rest
 // is read directly into bufs, together with what follows into the receive buffer. With
 // errSlow, got bytes have arrived in time.
-func (c *conn) payload(bufs [][]byte) (got int, err error) {
+func (c *conn) readPayload(bufs [][]byte) (got int, err error) {
 	i, off := 0, 0 // bufs[i][off:] is next
 	for ; i < len(bufs); i, off = i+1, 0 {
 		n := copy(bufs[i], c.buf[c.r:c.w])
@@ -94,7 +94,7 @@ func (c *conn) payload(bufs [][]byte) (got int, err error) {
 			}
 			if !waiting {
 				waiting = true
-				c.readBy(clientDeadline())
+				c.setReadDeadline(clientDeadline())
 			}
 			if n, err = c.rd.ReadvOrWait(c.vec, nothing); err == sockio.ErrWouldBlock {
 				err = nil
@@ -114,7 +114,7 @@ func (c *conn) payload(bufs [][]byte) (got int, err error) {
 	}
 	clear(c.vec)
 	if waiting {
-		c.readBy(time.Time{})
+		c.setReadDeadline(time.Time{})
 		if errors.Is(err, os.ErrDeadlineExceeded) && c.ctx.Err() == nil {
 			err = errSlow
 		}
@@ -122,8 +122,8 @@ func (c *conn) payload(bufs [][]byte) (got int, err error) {
 	return got, err
 }
 
-// setAside keeps the first got bytes of a payload of n bytes.
-func (c *conn) setAside(bufs [][]byte, got, n int) {
+// stagePayload keeps the first got bytes of a payload of n bytes.
+func (c *conn) stagePayload(bufs [][]byte, got, n int) {
 	if cap(c.stage) < n {
 		c.stage = make([]byte, n)
 	}
@@ -142,9 +142,9 @@ func (c *conn) readStage(got int) error {
 	return err
 }
 
-// inPieces handles a request that is longer than what the device gets at a time: each
+// submitInPieces handles a request that is longer than what the device gets at a time: each
 // piece of a write is given to it when it has arrived, while the next is received.
-func (c *conn) inPieces(s *slot, size uint32) error {
+func (c *conn) submitInPieces(s *slot, size uint32) error {
 	s.left.Store(1)
 	s.failed.Store(0)
 	var err error
@@ -152,9 +152,9 @@ func (c *conn) inPieces(s *slot, size uint32) error {
 		n = uint32(min(s.req.length-done, uint64(size)))
 		switch {
 		case s.failed.Load() == 0:
-			err = c.piece(s, s.req.offset+done, n)
+			err = c.submitPiece(s, s.req.offset+done, n)
 		case s.req.payload:
-			err = c.skip(int(n))
+			err = c.discard(int(n))
 		}
 	}
 	if err != nil {
@@ -164,15 +164,15 @@ func (c *conn) inPieces(s *slot, size uint32) error {
 	return err
 }
 
-func (c *conn) piece(parent *slot, off uint64, n uint32) error {
-	s, err := c.take()
+func (c *conn) submitPiece(parent *slot, off uint64, n uint32) error {
+	s, err := c.takeSlot()
 	if err != nil {
 		return err
 	}
 	s.op, s.fl, s.req = parent.op, parent.fl, request{offset: off, length: uint64(n)}
-	get := c.get
+	get := c.getIO
 	if s.op == block.OpWrite {
-		get = c.getWrite
+		get = c.getWriteIO
 	}
 	errno, err := get(s, off, n)
 	if errno != 0 || err != nil {
@@ -193,6 +193,6 @@ func (c *conn) piece(parent *slot, off uint64, n uint32) error {
 // pieceDone records that a piece of a large request has ended, or that all are submitted.
 func (s *slot) pieceDone() {
 	if s.left.Add(-1) == 0 {
-		s.complete(syscall.Errno(s.failed.Load()))
+		s.queueReply(syscall.Errno(s.failed.Load()))
 	}
 }

@@ -18,7 +18,7 @@ func (c *conn) receive() error {
 				return fmt.Errorf("request: %w", err)
 			}
 			c.r += c.requestLen()
-			if err := c.request(&req); err != nil {
+			if err := c.handleRequest(&req); err != nil {
 				return err
 			}
 		}
@@ -28,22 +28,22 @@ func (c *conn) receive() error {
 		if c.dirty.Load() {
 			c.flush()
 		}
-		if err := c.fill(c.requestLen()); err != nil {
+		if err := c.receiveAtLeast(c.requestLen()); err != nil {
 			return err
 		}
 	}
 }
 
-// request handles one request, whose payload, if any, is the next to be read.
+// handleRequest handles one request, whose payload, if any, is the next to be read.
 // An error ends the connection.
-func (c *conn) request(req *request) error {
+func (c *conn) handleRequest(req *request) error {
 	switch {
 	case req.typ == cmdDisc:
 		return errDisconnect
 	case c.extended && req.payload && req.length > maxPayload:
 		return fmt.Errorf("a payload of %d bytes", req.length)
 	}
-	s, err := c.take()
+	s, err := c.takeSlot()
 	if err != nil {
 		return err
 	}
@@ -53,33 +53,33 @@ func (c *conn) request(req *request) error {
 	}
 	s.req = *req
 	var errno syscall.Errno
-	s.op, s.fl, errno = c.geo.check(req, c.size.Load(), c.features)
+	s.op, s.fl, errno = c.geo.translate(req, c.size.Load(), c.features)
 	n := uint32(min(req.length, maxRange))
 	switch {
 	case errno != 0 && req.payload:
 		// To stay in step the payload of a refused request is read all the same.
-		err = c.skip(int(req.length))
+		err = c.discard(int(req.length))
 	case errno != 0:
 	case s.op.HasData() && n == 0:
-		s.complete(0)
+		s.queueReply(0)
 		return nil
 	case s.op == block.OpWrite && n > min(c.geo.MaxIO, maxWritePiece):
-		return c.inPieces(s, min(c.geo.MaxIO, maxWritePiece))
+		return c.submitInPieces(s, min(c.geo.MaxIO, maxWritePiece))
 	case s.op.Writes() && req.length > maxRange:
-		return c.inPieces(s, maxRange)
+		return c.submitInPieces(s, maxRange)
 	case s.op == block.OpRead && n > c.geo.MaxIO:
 		return c.largeRead(s)
 	case s.op == block.OpWrite:
-		errno, err = c.getWrite(s, req.offset, n)
+		errno, err = c.getWriteIO(s, req.offset, n)
 	default:
-		errno, err = c.get(s, req.offset, n)
+		errno, err = c.getIO(s, req.offset, n)
 	}
 	if err != nil {
 		c.giveBack(s)
 		return err
 	}
 	if errno != 0 {
-		s.complete(errno)
+		s.queueReply(errno)
 		return nil
 	}
 	return c.submit(s)
@@ -87,7 +87,7 @@ func (c *conn) request(req *request) error {
 
 // submit starts an I/O that is complete. An error ends the connection.
 func (c *conn) submit(s *slot) error {
-	if !c.begin() {
+	if !c.beginIO() {
 		s.io.Release()
 		c.giveBack(s)
 		return errGone
@@ -106,14 +106,14 @@ func (c *conn) kick() {
 	}
 }
 
-// get obtains the I/O of s, once it may begin. Only the connection's end is an error.
-func (c *conn) get(s *slot, off uint64, n uint32) (syscall.Errno, error) {
+// getIO obtains the I/O of s, once it may begin. Only the connection's end is an error.
+func (c *conn) getIO(s *slot, off uint64, n uint32) (syscall.Errno, error) {
 	if c.fresh {
-		c.look()
+		c.abandonHungUp()
 	}
 	s.since.Store(clock())
 	if c.exp.orphans.Load() > 0 {
-		if err := c.await(); err != nil {
+		if err := c.awaitOrphans(); err != nil {
 			return 0, err
 		}
 	}
@@ -129,7 +129,7 @@ func (c *conn) get(s *slot, off uint64, n uint32) (syscall.Errno, error) {
 		return 0, nil
 	}
 	s.since.Store(0)
-	if err := c.cause(); err != nil {
+	if err := c.stopCause(); err != nil {
 		return 0, err
 	}
 	var errno syscall.Errno
@@ -149,37 +149,37 @@ func (c *conn) largeRead(s *slot) error {
 	case c.srv.large <- struct{}{}:
 	case <-c.ctx.Done():
 		c.giveBack(s)
-		return c.cause()
+		return c.stopCause()
 	}
 	s.large = make([]byte, s.req.length)
 	for done := uint64(0); done < s.req.length; {
 		n := min(s.req.length-done, uint64(c.geo.MaxIO))
 		errno, err := c.readPiece(s, s.req.offset+done, s.large[done:done+n])
 		if err != nil {
-			c.dropLarge(s)
+			c.releaseLarge(s)
 			c.giveBack(s)
 			return err
 		}
 		if errno != 0 {
-			c.dropLarge(s)
-			s.complete(errno)
+			c.releaseLarge(s)
+			s.queueReply(errno)
 			return nil
 		}
 		done += n
 	}
-	s.complete(0)
+	s.queueReply(0)
 	return nil
 }
 
 // readPiece reads a part of a large read and waits for it.
 func (c *conn) readPiece(parent *slot, off uint64, into []byte) (syscall.Errno, error) {
-	s, err := c.take()
+	s, err := c.takeSlot()
 	if err != nil {
 		return 0, err
 	}
 	s.op, s.fl, s.waited, s.done, s.abandoned = parent.op, parent.fl, true, false, false
 	s.req = request{offset: off, length: uint64(len(into))}
-	errno, err := c.get(s, off, uint32(len(into)))
+	errno, err := c.getIO(s, off, uint32(len(into)))
 	if err != nil || errno != 0 {
 		c.giveBack(s)
 		return errno, err
@@ -209,7 +209,7 @@ func (c *conn) readPiece(parent *slot, off uint64, into []byte) (syscall.Errno, 
 	return errno, nil
 }
 
-func (c *conn) dropLarge(s *slot) {
+func (c *conn) releaseLarge(s *slot) {
 	if s.large != nil {
 		s.large = nil
 		<-c.srv.large

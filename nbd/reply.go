@@ -14,31 +14,31 @@ import (
 func (s *slot) Complete(errno syscall.Errno) {
 	c := s.c
 	s.since.Store(0)
-	c.over()
+	c.endIO()
 	switch parent := s.parent; {
 	case parent != nil:
 		if errno != 0 {
 			parent.failed.CompareAndSwap(0, uint32(errno))
 		}
 		s.parent, s.next = nil, nil
-		c.finish(s)
+		c.freeSlots(s)
 		parent.pieceDone()
 	case s.waited:
 		c.mu.Lock()
 		s.errno, s.done = uint32(errno), true
-		left := s.abandoned
+		abandoned := s.abandoned
 		c.change.Broadcast()
 		c.mu.Unlock()
-		if left {
-			c.finish(s)
+		if abandoned {
+			c.freeSlots(s)
 		}
 	default:
-		s.complete(errno)
+		s.queueReply(errno)
 	}
 }
 
-// complete queues the reply to the request.
-func (s *slot) complete(errno syscall.Errno) {
+// queueReply queues the reply to the request.
+func (s *slot) queueReply(errno syscall.Errno) {
 	c := s.c
 	code, words := wireErrno(errno)
 	if code == nbdENOTSUP && s.fl&block.FastZero == 0 {
@@ -62,7 +62,7 @@ func (s *slot) complete(errno syscall.Errno) {
 		h = c.appendDataChunk(h, r)
 	}
 	s.hdr = h
-	s.count()
+	s.countRequest()
 	if s.io != nil && !s.hasData() {
 		s.io.Release()
 		s.io = nil
@@ -70,12 +70,12 @@ func (s *slot) complete(errno syscall.Errno) {
 	c.mu.Lock()
 	if c.stuck.Load() && !c.dead && s.io != nil {
 		c.mu.Unlock()
-		s.keepData()
+		s.keepCopy()
 		c.mu.Lock()
 	}
 	if c.dead {
 		c.mu.Unlock()
-		c.finish(s)
+		c.freeSlots(s)
 		return
 	}
 	c.ready.push(s)
@@ -122,7 +122,7 @@ func (s *slot) extents() []block.Extent {
 	return all
 }
 
-func (s *slot) count() {
+func (s *slot) countRequest() {
 	st := &s.c.exp.stats
 	switch {
 	case s.errno != 0:
@@ -152,15 +152,15 @@ func (c *conn) flush() {
 		return
 	}
 	c.flushing = true
-	for round := 0; ; round++ {
-		batch := c.takeBatchLocked()
-		c.mu.Unlock()
-		c.load(batch)
+	batch := c.takeBatchLocked()
+	c.mu.Unlock()
+	c.loadBatch(batch)
+	for round := 0; batch != nil; round++ {
 		done := false
 		if round < maxFlushRounds {
 			var err error
 			if done, err = c.sock.TryFlush(); err != nil {
-				c.broken(batch)
+				c.endUnsendable(batch)
 				return
 			}
 		}
@@ -169,59 +169,55 @@ func (c *conn) flush() {
 			go c.writeLoop()
 			return
 		}
-		if !c.lockIfMore(batch) {
-			return
-		}
+		batch = c.nextBatch(batch)
 	}
 }
 
-// write is the goroutine that waits for a full socket. It ends when nothing is
+// writeReplies is the goroutine that waits for a full socket. It ends when nothing is
 // ready any more.
-func (c *conn) write() {
-	for batch := c.sending; ; {
+func (c *conn) writeReplies() {
+	for batch, more := c.sending, true; more; more = batch != nil {
 		c.nc.SetWriteDeadline(clientDeadline())
 		err := c.sock.Flush()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			c.nc.SetWriteDeadline(time.Time{})
-			batch, err = c.outwait(batch)
+			batch, err = c.sendCopy(batch)
 		}
 		if err != nil {
-			c.broken(batch)
+			c.endUnsendable(batch)
 			return
 		}
-		if !c.lockIfMore(batch) {
-			return
-		}
-		batch = c.takeBatchLocked()
-		c.mu.Unlock()
-		c.load(batch)
+		batch = c.nextBatch(batch)
 	}
 }
 
-// lockIfMore releases a batch that was sent. If more is ready it returns true, with c.mu
-// locked; otherwise flushing has ended.
-func (c *conn) lockIfMore(batch *slot) bool {
-	tail, n := c.release(batch)
+// nextBatch frees the slots of a batch that was sent and hands the next to the socket's
+// writer. It returns nil if none is ready: then flushing has ended.
+func (c *conn) nextBatch(sent *slot) *slot {
+	tail, n := c.releaseData(sent)
 	c.mu.Lock()
 	if tail != nil {
-		c.putLocked(batch, tail, n)
+		c.addFreedLocked(sent, tail, n)
 	}
-	if c.ready.head != nil {
-		return true
+	if c.ready.head == nil {
+		c.flushing = false
+		c.change.Broadcast()
+		c.mu.Unlock()
+		return nil
 	}
-	c.flushing = false
-	c.change.Broadcast()
+	batch := c.takeBatchLocked()
 	c.mu.Unlock()
-	return false
+	c.loadBatch(batch)
+	return batch
 }
 
-// broken ends the connection after a failed send.
-func (c *conn) broken(batch *slot) {
+// endUnsendable ends the connection after a failed send.
+func (c *conn) endUnsendable(batch *slot) {
 	c.sock.Discard()
-	c.exp.end(c) // before its client sees that, and asks on another connection
-	c.nc.Close() // ends the receiving goroutine
-	c.fail()
-	c.finish(batch)
+	c.exp.endConn(c) // before its client sees that, and asks on another connection
+	c.nc.Close()     // ends the receiving goroutine
+	c.dropReplies()
+	c.freeSlots(batch)
 	c.mu.Lock()
 	c.flushing = false
 	c.change.Broadcast()
@@ -251,16 +247,16 @@ func (c *conn) takeBatchLocked() *slot {
 	return first
 }
 
-// load hands a batch to the socket's writer.
-func (c *conn) load(batch *slot) {
+// loadBatch hands a batch to the socket's writer.
+func (c *conn) loadBatch(batch *slot) {
 	for s := batch; s != nil; s = s.next {
 		c.sock.Append(s.hdr)
 		switch {
 		case !s.hasData():
 		case s.large != nil:
 			c.sock.Append(s.large)
-		case s.keep != nil:
-			c.sock.Append(s.keep)
+		case s.kept != nil:
+			c.sock.Append(s.kept)
 		case s.io != nil:
 			for _, b := range s.io.Buffers() {
 				c.sock.Append(b)
@@ -269,30 +265,30 @@ func (c *conn) load(batch *slot) {
 	}
 }
 
-// finish frees slots whose replies have been sent or never will be.
-func (c *conn) finish(batch *slot) {
+// freeSlots frees slots whose replies have been sent or never will be.
+func (c *conn) freeSlots(batch *slot) {
 	if batch == nil {
 		return
 	}
-	tail, n := c.release(batch)
+	tail, n := c.releaseData(batch)
 	c.mu.Lock()
-	c.putLocked(batch, tail, n)
+	c.addFreedLocked(batch, tail, n)
 	c.mu.Unlock()
 }
 
-// release releases what slots hold.
-func (c *conn) release(batch *slot) (tail *slot, n int) {
+// releaseData releases the data of requests. It returns the last of them, and how many.
+func (c *conn) releaseData(batch *slot) (tail *slot, n int) {
 	for s := batch; s != nil; s = s.next {
 		if s.io != nil {
 			s.io.Release()
 			s.io = nil
 		}
 		if s.large != nil {
-			c.dropLarge(s)
+			c.releaseLarge(s)
 		}
-		if s.keep != nil {
-			c.srv.kept.Add(-int64(len(s.keep)))
-			s.keep = nil
+		if s.kept != nil {
+			c.srv.kept.Add(-int64(len(s.kept)))
+			s.kept = nil
 		}
 		s.waited = false
 		tail = s
@@ -301,8 +297,8 @@ func (c *conn) release(batch *slot) (tail *slot, n int) {
 	return tail, n
 }
 
-// putLocked makes slots free.
-func (c *conn) putLocked(head, tail *slot, n int) {
+// addFreedLocked gives slots to the receiving goroutine.
+func (c *conn) addFreedLocked(head, tail *slot, n int) {
 	tail.next = c.freed
 	c.freed = head
 	c.freedN += n

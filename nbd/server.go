@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/internal/accept"
 )
 
 // Config configures a Server. Zero values mean the defaults.
@@ -186,50 +187,24 @@ func (s *Server) list() []*export {
 // The error is nil when ctx ended.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	var clients sync.WaitGroup
+	defer clients.Wait()
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { ln.Close() })()
-	for delay := time.Duration(0); ; {
-		nc, err := ln.Accept()
-		switch {
-		case err == nil:
-		case ctx.Err() != nil:
-			return nil
-		case isTemporary(err):
-			// Out of descriptors or memory: others may free some.
-			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
-			s.log.Warn("nbd: cannot accept a client; trying again", "error", err, "delay", delay)
-			select {
-			case <-time.After(delay):
-			case <-ctx.Done():
-			}
-			continue
-		default:
-			ln.Close()
-			return fmt.Errorf("nbd: accept on %v: %w", ln.Addr(), err)
-		}
-		delay = 0
-		if !s.admit() {
+	return accept.Loop(ctx, ln, "nbd", s.log, func(nc net.Conn) {
+		if !s.addClient() {
 			s.log.Warn("nbd: client refused: too many are connected", "clients", s.cfg.MaxClients)
 			nc.Close()
-			continue
+			return
 		}
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			defer s.dismiss()
+		clients.Go(func() {
+			defer s.removeClient()
 			s.serve(ctx, nc)
-		}()
-	}
+		})
+	})
 }
 
-func isTemporary(err error) bool {
-	var ne interface{ Temporary() bool }
-	return errors.As(err, &ne) && ne.Temporary()
-}
-
-func (s *Server) admit() bool {
+// addClient counts a client, unless there are MaxClients already.
+func (s *Server) addClient() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.clients >= s.cfg.MaxClients {
@@ -239,7 +214,7 @@ func (s *Server) admit() bool {
 	return true
 }
 
-func (s *Server) dismiss() {
+func (s *Server) removeClient() {
 	s.mu.Lock()
 	s.clients--
 	s.mu.Unlock()
@@ -250,8 +225,8 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 	c := newConn(s, nc)
 	c.done = ctx.Done()
 	defer nc.Close()
-	defer c.end()
-	defer context.AfterFunc(ctx, c.stopSoon)()
+	defer c.stopDrainTimer()
+	defer context.AfterFunc(ctx, c.beginDrain)()
 	if err := c.negotiate(ctx); err != nil {
 		if !errors.Is(err, errAborted) && ctx.Err() == nil {
 			s.log.Info("nbd: handshake failed", "client", nc.RemoteAddr().String(), "error", err)

@@ -47,14 +47,14 @@ type HangUp interface {
 	HungUp() bool
 }
 
-// heir is a connection's relation to the others of its export.
-type heir struct {
+// member is a connection's relation to the others of its export.
+type member struct {
 	ctx    context.Context // ends with the server and with the connection's part
 	cancel context.CancelFunc
 	raw    syscall.RawConn
 	fd     int32         // -1: there is no socket that reports whether its client is there
 	other  HangUp        // reports it then, unless nil
-	hangup int16         // the events that report that it is not
+	hangup int16         // the events that report that it has gone
 	gone   atomic.Bool   // it submits nothing more
 	out    atomic.Int32  // I/Os at the device
 	orphan bool          // guarded by succession.mu
@@ -63,8 +63,8 @@ type heir struct {
 	polled []*conn
 }
 
-// enter makes a connection one of its export's.
-func (x *succession) enter(ctx context.Context, c *conn) {
+// addConn makes a connection one of its export's.
+func (x *succession) addConn(ctx context.Context, c *conn) {
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	c.raw, c.fd, c.hangup = socketOf(c.nc)
 	c.other, _ = c.nc.(HangUp)
@@ -75,11 +75,11 @@ func (x *succession) enter(ctx context.Context, c *conn) {
 	x.mu.Unlock()
 	// A client that has already connected, sent requests and hung up may have had a
 	// successor that did not see it.
-	if c.reports() {
+	if c.reportsHangUp() {
 		own := []unix.PollFd{{Fd: c.fd, Events: c.hangup}}
 		poll(own)
 		if own[0].Revents != 0 || c.isClosed() {
-			x.abandon(c)
+			x.abandonConn(c)
 		}
 	}
 }
@@ -112,20 +112,20 @@ func socketOf(nc net.Conn) (raw syscall.RawConn, fd int32, hangup int16) {
 	return raw, fd, hangup
 }
 
-// reports reports whether the client's end is seen.
-func (h *heir) reports() bool { return h.fd >= 0 || h.other != nil }
+// reportsHangUp reports whether it is seen that the client hangs up.
+func (m *member) reportsHangUp() bool { return m.fd >= 0 || m.other != nil }
 
 // isClosed reports whether the server has closed the connection, so that its descriptor
 // may be another's. Without a descriptor it reports whether anybody has.
-func (h *heir) isClosed() bool {
-	if h.fd < 0 {
-		return h.other.HungUp()
+func (m *member) isClosed() bool {
+	if m.fd < 0 {
+		return m.other.HungUp()
 	}
-	return h.raw.Control(func(uintptr) {}) != nil
+	return m.raw.Control(func(uintptr) {}) != nil
 }
 
-// leave removes a connection, except for its I/O still at the device.
-func (x *succession) leave(c *conn) {
+// removeConn removes a connection, except for its I/O still at the device.
+func (x *succession) removeConn(c *conn) {
 	c.cancel()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -153,19 +153,19 @@ func (x *succession) cutOff(c *conn, silent bool) {
 	}
 }
 
-// begin records that an I/O is about to be submitted. If it returns false, the I/O must
+// beginIO records that an I/O is about to be submitted. If it returns false, the I/O must
 // not be submitted.
-func (c *conn) begin() bool {
+func (c *conn) beginIO() bool {
 	c.out.Add(1)
 	if c.gone.Load() {
-		c.over()
+		c.endIO()
 		return false
 	}
 	return true
 }
 
-// over records that an I/O has ended.
-func (c *conn) over() {
+// endIO records that an I/O has ended.
+func (c *conn) endIO() {
 	if c.out.Add(-1) > 0 || !c.gone.Load() {
 		return
 	}
@@ -179,8 +179,8 @@ func (c *conn) over() {
 	}
 }
 
-// look checks the export's other connections for clients that have hung up.
-func (c *conn) look() {
+// abandonHungUp abandons the export's other connections whose clients have hung up.
+func (c *conn) abandonHungUp() {
 	c.fresh = false
 	x := &c.exp.succession
 	if x.members.Load() < 2 {
@@ -189,7 +189,7 @@ func (c *conn) look() {
 	c.polls, c.polled = c.polls[:0], c.polled[:0]
 	x.mu.Lock()
 	for _, o := range x.conns {
-		if o != c && o.reports() && !o.gone.Load() {
+		if o != c && o.reportsHangUp() && !o.gone.Load() {
 			c.polls, c.polled = append(c.polls, unix.PollFd{Fd: o.fd, Events: o.hangup}), append(c.polled, o)
 		}
 	}
@@ -197,14 +197,14 @@ func (c *conn) look() {
 	poll(c.polls)
 	for i, p := range c.polls {
 		if p.Revents != 0 || c.polled[i].isClosed() {
-			x.abandon(c.polled[i])
+			x.abandonConn(c.polled[i])
 		}
 	}
 	clear(c.polled)
 }
 
-// await waits until there is no orphan.
-func (c *conn) await() error {
+// awaitOrphans waits until there is no orphan.
+func (c *conn) awaitOrphans() error {
 	c.kick()
 	c.flush()
 	x := &c.exp.succession
@@ -220,11 +220,11 @@ func (c *conn) await() error {
 		x.change.Wait()
 	}
 	x.waiting--
-	return c.cause()
+	return c.stopCause()
 }
 
-// cause is why a connection must stop, or nil.
-func (c *conn) cause() error {
+// stopCause returns why a connection must stop, or nil.
+func (c *conn) stopCause() error {
 	switch {
 	case c.gone.Load():
 		return errGone

@@ -24,7 +24,7 @@ func (s *Server) Info(name string) (Info, error) {
 	if e == nil {
 		return Info{}, fmt.Errorf("export %q: %w", name, ErrNoExport)
 	}
-	g := geometry(e.device.Geometry()).normal()
+	g := geometry(e.device.Geometry()).withDefaults()
 	return Info{g.Size, g.MinBlock, g.transmissionFlags(features{})}, nil
 }
 
@@ -41,8 +41,8 @@ func (s *Server) Transmit(ctx context.Context, nc net.Conn, name string) error {
 	if e == nil {
 		return fmt.Errorf("export %q: %w", name, ErrNoExport)
 	}
-	c.choose(e, geometry(e.device.Geometry()).normal())
-	defer c.end()
-	defer context.AfterFunc(ctx, c.stopSoon)()
+	c.chooseExport(e, geometry(e.device.Geometry()).withDefaults())
+	defer c.stopDrainTimer()
+	defer context.AfterFunc(ctx, c.beginDrain)()
 	return c.transmit(ctx)
 }

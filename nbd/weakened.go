@@ -8,14 +8,14 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-func (x *succession) end(c *conn) {
+func (x *succession) endConn(c *conn) {
 	if !checks.On(checks.Succession) {
 		return
 	}
 	x.cutOff(c, false)
 }
 
-func (x *succession) abandon(c *conn) {
+func (x *succession) abandonConn(c *conn) {
 	if !checks.On(checks.Succession) {
 		return
 	}

@@ -122,9 +122,9 @@ func TestErrorsOfTheProtocol(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	all := geometry{Size: 1 << 20, MinBlock: 512, CanFlush: true, CanFUA: true, CanTrim: true, CanWriteZeroes: true, CanFastZero: true, CanCache: true}.normal()
+	all := geometry{Size: 1 << 20, MinBlock: 512, CanFlush: true, CanFUA: true, CanTrim: true, CanWriteZeroes: true, CanFastZero: true, CanCache: true}.withDefaults()
 	simple, chunked, allocated, long := features{}, features{structured: true}, features{structured: true, allocation: true}, features{structured: true, extended: true, allocation: true}
-	ro, plain := all, geometry{Size: 1 << 20}.normal()
+	ro, plain := all, geometry{Size: 1 << 20}.withDefaults()
 	ro.ReadOnly = true
 	const size = 1 << 20
 	for _, c := range []struct {
@@ -182,18 +182,18 @@ func TestCheck(t *testing.T) {
 		{"write without a payload", &all, long, request{typ: cmdWrite, length: 512}, 0, 0, syscall.EINVAL},
 		{"read of one extent", &all, allocated, request{typ: cmdRead, flags: cmdFlagReqOne, length: 512}, 0, 0, syscall.EINVAL},
 	} {
-		if op, fl, errno := c.g.check(&c.r, c.g.Size, c.f); op != c.op || fl != c.fl || errno != c.errno {
+		if op, fl, errno := c.g.translate(&c.r, c.g.Size, c.f); op != c.op || fl != c.fl || errno != c.errno {
 			t.Errorf("%s: %v, %v, %v, want %v, %v, %v", c.name, op, fl, errno, c.op, c.fl, c.errno)
 		}
 	}
 }
 
 func TestGeometryThatClientsSee(t *testing.T) {
-	g := geometry{Size: 1}.normal()
+	g := geometry{Size: 1}.withDefaults()
 	if g.MinBlock != 1 || g.PreferredBlock != 4096 || g.MaxIO != maxPayload || g.advertisedMax() != maxPayload {
 		t.Errorf("%+v", g)
 	}
-	g = geometry{MinBlock: 8192, PreferredBlock: 512, MaxIO: 64 << 10}.normal()
+	g = geometry{MinBlock: 8192, PreferredBlock: 512, MaxIO: 64 << 10}.withDefaults()
 	if g.PreferredBlock != 8192 || g.advertisedMax() != minAdvertisedMax {
 		t.Errorf("%+v", g)
 	}
@@ -228,8 +228,8 @@ func FuzzCheck(f *testing.F) {
 		g := geometry{
 			Size: size, MinBlock: 1 << (shift % 17), ReadOnly: can&1 != 0, CanFlush: can&2 != 0, CanFUA: can&4 != 0,
 			CanTrim: can&8 != 0, CanWriteZeroes: can&16 != 0, CanFastZero: can&32 != 0, CanCache: can&64 != 0,
-		}.normal()
-		op, fl, errno := g.check(&r, g.Size, c)
+		}.withDefaults()
+		op, fl, errno := g.translate(&r, g.Size, c)
 		if errno != 0 {
 			return
 		}

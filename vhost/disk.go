@@ -1,6 +1,7 @@
 package vhost
 
 import (
+	"cmp"
 	"sync/atomic"
 	"syscall"
 
@@ -11,29 +12,29 @@ import (
 type disk struct {
 	block.Device
 	geo          block.Geometry
-	size         *atomic.Uint64 // bytes, by now
+	size         *atomic.Uint64 // bytes, as the device has it now
 	serial       string
 	features     uint64      // that the front end has chosen
 	writeBack    bool        // as the guest has set it
 	writeThrough atomic.Bool // writes are durable when they end
 }
 
-// choose sets what the front end has chosen.
-func (d *disk) choose(features uint64, writeBack bool) {
+// setChosen sets the features that the front end has chosen, and how it caches writes.
+func (d *disk) setChosen(features uint64, writeBack bool) {
 	d.features, d.writeBack = features, writeBack
 	through := features&featureFlush == 0 || features&featureConfigWCE != 0 && !writeBack
 	d.writeThrough.Store(through && d.geo.CanFUA && !d.geo.ReadOnly)
 }
 
-// config is the configuration as it is now.
-func (d *disk) config() []byte {
+// configSpace returns the configuration as it is now.
+func (d *disk) configSpace() []byte {
 	g := d.geo
 	g.Size = d.size.Load()
-	return config(&g, d.writeBack)
+	return configSpace(&g, d.writeBack)
 }
 
-// may says with an Errno what the disk does not do.
-func (d *disk) may(op block.Op, off uint64, n uint32) error {
+// refusal returns the Errno of a request that the disk does not carry out, nil for others.
+func (d *disk) refusal(op block.Op, off uint64, n uint32) error {
 	size, min := d.size.Load(), max(d.geo.MinBlock, sectorSize)
 	switch {
 	case op.Writes() && d.geo.ReadOnly:
@@ -46,10 +47,5 @@ func (d *disk) may(op block.Op, off uint64, n uint32) error {
 	return nil
 }
 
-// most is how many bytes one I/O of the device has at most.
-func (d *disk) most() uint32 {
-	if d.geo.MaxIO == 0 {
-		return maxRequest
-	}
-	return d.geo.MaxIO
-}
+// maxIO is how many bytes one I/O of the device has at most.
+func (d *disk) maxIO() uint32 { return cmp.Or(d.geo.MaxIO, maxRequest) }

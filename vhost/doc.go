@@ -7,7 +7,7 @@
 // 1.2, sections 2.7, 2.8 and 5.2: split and packed rings, tables of descriptors, the event
 // index, several queues, and IN, OUT, FLUSH, GET_ID, DISCARD and WRITE_ZEROES.
 //
-// # Order, and who comes after
+// # Order and succession
 //
 // One front end is served at a time. What it had submitted before it vanished has ended before
 // anything begins that the next one asks for. The front end keeps the log of requests under
@@ -29,10 +29,10 @@
 // Data that is written is copied once, to the device's buffers: it could not be sent from the
 // guest's memory, as a guest that changes it meanwhile would spoil the stream's CRC.
 //
-// The kernel may have to find a page of the guest's memory first, and who receives for others,
-// too, waits for that. Where it has taken longer than other memory would for a tenth of the
-// time, reads of this disk are copied from the device's buffers by the front end's own
-// goroutine, until that is made up for; one of which some had been placed is read once more.
+// The kernel may have to find a page of the guest's memory first, and a goroutine that receives
+// for others, too, waits for that. Where such waits take more than a tenth of the time, reads of
+// this disk are copied from the device's buffers by the front end's own goroutine until that is
+// made up for; a read of which a part has been placed is repeated.
 //
 // # A hostile front end
 //
@@ -40,6 +40,6 @@
 // and hugetlbfs files; its size is checked, it is sealed against shrinking where the kernel
 // lets us, and every access is guarded: where a file was truncated all the same, the access
 // fails and not the process. Addresses, lengths and indices are read once, checked, and then
-// used. Whoever breaks the protocol or a ring is ended, which the log says in words. Two
+// used. A front end that breaks the protocol or a ring is ended, and the log says why. Two
 // goroutines of each queue touch its memory, and those that place what is read.
 package vhost

@@ -16,10 +16,10 @@ import (
 type event struct {
 	f    *os.File
 	raw  syscall.RawConn
-	refs atomic.Int32 // its owner, and who signals: the last closes it, so that nobody waits for another
+	refs atomic.Int32 // its owner, and those that signal: the last closes it, so that nobody waits for another
 }
 
-// newEvent takes a descriptor of the front end's over. It fails for what is no event counter,
+// newEvent takes over a descriptor of the front end's. It fails for what is no event counter,
 // and closes it then.
 func newEvent(fd int) (*event, error) {
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
@@ -46,7 +46,7 @@ func newEvent(fd int) (*event, error) {
 // it cannot be read.
 func (e *event) wait() (err error) {
 	if rerr := e.raw.Read(func(fd uintptr) bool {
-		err = take(int(fd))
+		err = resetCounter(int(fd))
 		return err != unix.EAGAIN
 	}); rerr != nil {
 		return rerr
@@ -54,9 +54,9 @@ func (e *event) wait() (err error) {
 	return err
 }
 
-// take makes the counter zero. It does not wait, even if the front end has made its other end
-// a descriptor that does: then, and if it is zero, it fails with EAGAIN.
-func take(fd int) error {
+// resetCounter makes a counter zero. It does not wait, even if the front end has made the
+// descriptor one that waits: if the counter is zero, it fails with EAGAIN.
+func resetCounter(fd int) error {
 	var b [8]byte
 	for {
 		_, err := unix.Preadv2(fd, [][]byte{b[:]}, -1, unix.RWF_NOWAIT)
@@ -66,14 +66,14 @@ func take(fd int) error {
 	}
 }
 
-// interrupt has wait fail until resume.
+// interrupt makes wait fail until resume.
 func (e *event) interrupt() { e.f.SetReadDeadline(time.Unix(1, 0)) }
 func (e *event) resume()    { e.f.SetReadDeadline(time.Time{}) }
 
 // signal wakes the other side. A counter that is full has woken it before, and one that is
 // closed has been replaced by another, which has woken it.
 func (e *event) signal() error {
-	if e == nil || !e.enter() {
+	if e == nil || !e.retain() {
 		return nil
 	}
 	defer e.close()
@@ -92,12 +92,12 @@ func (e *event) signal() error {
 // drain empties the counter, so that a write that waits for room goes on.
 func (e *event) drain() {
 	if e != nil {
-		_ = e.raw.Control(func(fd uintptr) { _ = take(int(fd)) })
+		_ = e.raw.Control(func(fd uintptr) { _ = resetCounter(int(fd)) })
 	}
 }
 
-// enter is undone by close. It reports false if the counter has been closed.
-func (e *event) enter() bool {
+// retain keeps the counter open until close. It reports false if it has been closed.
+func (e *event) retain() bool {
 	for {
 		n := e.refs.Load()
 		if n == 0 {

@@ -41,11 +41,11 @@ func TestCountersOfTheNextFrontEnd(t *testing.T) {
 	defer e.close()
 	r := &runner{f: &frontend{}, kick: e}
 	r.f.gone.Store(true)
-	if err := r.told.signal(e); err != nil {
+	if err := r.callSignal.signal(e); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		r.told.unblock()
+		r.callSignal.unblock()
 	}
 	if n := read(t, fd); n != 1 {
 		t.Errorf("a call is counted as %d after the queue's end, not once", n)
@@ -61,11 +61,11 @@ func TestCountersOfTheNextFrontEnd(t *testing.T) {
 	}
 	fill(t, fd)
 	told := make(chan error)
-	go func() { told <- r.told.signal(e) }()
-	for r.told.to.Load() == nil {
+	go func() { told <- r.callSignal.signal(e) }()
+	for r.callSignal.to.Load() == nil {
 	}
-	r.told.unblock()
-	r.told.unblock()
+	r.callSignal.unblock()
+	r.callSignal.unblock()
 	if err := <-told; err != nil {
 		t.Error(err)
 	}

@@ -3,4 +3,4 @@ package vhost
 import "time"
 
 // Tire has the memory of front ends taken too long.
-func (s *Server) Tire() { s.patience.spend(sinceStart(), time.Hour) }
+func (s *Server) Tire() { s.faultBudget.spend(sinceStart(), time.Hour) }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,8 +26,8 @@ type socket interface {
 	SyscallConn() (syscall.RawConn, error)
 }
 
-// frontend is one front end, from its connection to its last request's end. What is not
-// guarded is its goroutine's that receives messages.
+// frontend is one front end, from its connection to its last request's end. What no mutex
+// guards belongs to the goroutine that receives messages.
 type frontend struct {
 	srv    *Server
 	nc     socket
@@ -35,7 +36,7 @@ type frontend struct {
 	cancel context.CancelFunc
 	gone   atomic.Bool // its memory is touched no more
 
-	placing atomic.Int64 // goroutines of the device's that place data in its memory
+	placing atomic.Int64 // goroutines of the device that place data in its memory
 
 	features uint64 // of the disk, all that there are
 	proto    uint64 // chosen
@@ -45,7 +46,7 @@ type frontend struct {
 	queues   [maxQueues]queue
 	running  sync.WaitGroup // goroutines of queues
 
-	failing sync.Mutex // guards the fields below it; innermost
+	errMu   sync.Mutex // guards the fields below it; innermost
 	err     error      // why it ends
 	backend int        // the descriptor for requests of this side, -1: none
 }
@@ -59,7 +60,7 @@ func newFrontend(ctx context.Context, s *Server, nc socket) *frontend {
 		f.disk.Device = d.NewUser()
 	}
 	f.features = featuresOf(&f.disk.geo)
-	f.disk.choose(0, true)
+	f.disk.setChosen(0, true)
 	f.mem, _ = newMemory(nil)
 	for i := range f.queues {
 		f.queues[i].index = i
@@ -67,14 +68,14 @@ func newFrontend(ctx context.Context, s *Server, nc socket) *frontend {
 	return f
 }
 
-// fail ends the front end, whose memory is not touched any more: what is being placed there
-// is before it is hung up on.
+// fail ends the front end. Its memory is not touched any more once it is hung up on: what is
+// being placed there has been placed before.
 func (f *frontend) fail(err error) {
-	f.failing.Lock()
+	f.errMu.Lock()
 	if f.err == nil {
 		f.err = err
 	}
-	f.failing.Unlock()
+	f.errMu.Unlock()
 	f.gone.Store(true)
 	for f.placing.Load() > 0 {
 		runtime.Gosched()
@@ -95,21 +96,21 @@ func (f *frontend) run(ctx context.Context) error {
 	})()
 	var err error
 	for err == nil {
-		err = f.message()
+		err = f.handleNext()
 	}
 	if ctx.Err() != nil {
 		f.drain()
 		err = errStopped
 	}
 	f.fail(err)
-	f.failing.Lock()
-	defer f.failing.Unlock()
+	f.errMu.Lock()
+	defer f.errMu.Unlock()
 	return f.err
 }
 
-// end waits until nothing of the front end is at the device any more, or ctx ends: then the
-// rest is over when the device completes it.
-func (f *frontend) end(ctx context.Context) {
+// tearDown waits until nothing of the front end is at the device any more, and frees what it
+// has. If ctx ends first, the rest is freed when the device completes it.
+func (f *frontend) tearDown(ctx context.Context) {
 	f.stopAll()
 	if u, ok := f.disk.Device.(block.User); ok {
 		u.Abandon()
@@ -128,10 +129,10 @@ func (f *frontend) end(ctx context.Context) {
 	} else {
 		go rest()
 	}
-	f.mem.leave()
-	f.log.drop()
-	f.failing.Lock()
-	defer f.failing.Unlock()
+	f.mem.release()
+	f.log.release()
+	f.errMu.Lock()
+	defer f.errMu.Unlock()
 	if f.backend >= 0 {
 		unix.Close(f.backend)
 		f.backend = -1
@@ -240,8 +241,8 @@ func descriptors(oob []byte) (fds []int, err error) {
 	return fds, err
 }
 
-// message receives a message and does what it says. An error ends the front end.
-func (f *frontend) message() error {
+// handleNext receives a message and carries it out. An error ends the front end.
+func (f *frontend) handleNext() error {
 	m, err := f.receive()
 	if err != nil {
 		return err
@@ -272,7 +273,7 @@ func (f *frontend) reply(k kind, payload []byte, fds ...int) error {
 
 func (f *frontend) replyU64(k kind, v uint64) error { return f.reply(k, le.AppendUint64(nil, v)) }
 
-// handle does what a message says. It reports whether it has replied.
+// handle carries out a message. It reports whether it has replied.
 func (f *frontend) handle(m *message) (replied bool, err error) {
 	p := m.payload
 	switch m.kind {
@@ -296,16 +297,16 @@ func (f *frontend) handle(m *message) (replied bool, err error) {
 	case resetOwner, resetDevice:
 		return false, f.reset()
 	case setBackendReqFD:
-		f.setBackend(m.fd())
+		f.setBackendFD(m.fd())
 		return false, nil
 	case setMemTable:
 		return false, f.setMemTable(m)
 	case addMemReg:
 		return false, f.addRegion(m)
 	case remMemReg:
-		return false, f.removeRegion(parsePlace(p[8:]))
+		return false, f.removeRegion(parseRegionInfo(p[8:]))
 	case getConfig, setConfig:
-		return f.config(m)
+		return f.handleConfig(m)
 	case getInflightFD:
 		return true, f.newLog(m)
 	case setInflightFD:
@@ -314,18 +315,18 @@ func (f *frontend) handle(m *message) (replied bool, err error) {
 		return false, f.setEvent(m)
 	case setVringAddr:
 		at := parseVringAddr(p)
-		q, err := f.queue(at.index)
+		q, err := f.queueAt(at.index)
 		if err != nil {
 			return false, err
 		}
-		if q.runner != nil && (at.desc != q.at.desc || at.avail != q.at.avail || at.used != q.at.used) {
+		if q.runner != nil && (at.desc != q.addr.desc || at.avail != q.addr.avail || at.used != q.addr.used) {
 			return false, broken("queue %d is moved while it runs", q.index)
 		}
-		q.at, q.placed = at, true
+		q.addr, q.hasAddr = at, true
 		return false, nil
 	}
 	s := parseVringState(p)
-	q, err := f.queue(s.index)
+	q, err := f.queueAt(s.index)
 	if err != nil {
 		return false, err
 	}
@@ -357,7 +358,7 @@ func (f *frontend) handle(m *message) (replied bool, err error) {
 	return false, nil
 }
 
-func (f *frontend) queue(i uint32) (*queue, error) {
+func (f *frontend) queueAt(i uint32) (*queue, error) {
 	if i >= maxQueues {
 		return nil, broken("it has a queue %d, there are %d", i, maxQueues)
 	}
@@ -368,7 +369,7 @@ func (f *frontend) setFeatures(v uint64) error {
 	if v&^f.features != 0 {
 		return broken("it chooses features %#x that were not offered", v&^f.features)
 	}
-	f.disk.choose(v, f.disk.writeBack)
+	f.disk.setChosen(v, f.disk.writeBack)
 	if v&featureProtocol != 0 {
 		return nil
 	}
@@ -378,7 +379,7 @@ func (f *frontend) setFeatures(v uint64) error {
 	return nil
 }
 
-// reset stops all queues and forgets what was said of them.
+// reset stops all queues and forgets their settings.
 func (f *frontend) reset() error {
 	for i := range f.queues {
 		q := &f.queues[i]
@@ -406,13 +407,13 @@ func (f *frontend) stop(q *queue) error {
 	return nil
 }
 
-// startIfReady starts a queue of which all is known. It fails for a ring that is not in the
-// front end's memory, or is broken.
+// startIfReady starts a queue whose settings are complete. It fails for a ring that is not in
+// the front end's memory, or is broken.
 func (f *frontend) startIfReady(q *queue) error {
 	if q.runner != nil || q.kick == nil || !q.enabled {
 		return nil
 	}
-	if !q.placed || q.num == 0 {
+	if !q.hasAddr || q.num == 0 {
 		return broken("queue %d is started before its size and place are set", q.index)
 	}
 	packed := f.disk.features&featurePacked != 0
@@ -424,16 +425,16 @@ func (f *frontend) startIfReady(q *queue) error {
 			return broken("queue %d has %d descriptors, its log is for %d", q.index, q.num, f.logged.num)
 		}
 		logged = f.log.mem[n*uint64(q.index):][:n]
-		if err := touch(func() error { return claimLog(logged, f.srv.cfg.Attachment) }); err != nil {
+		if err := guarded(func() error { return claimLog(logged, f.srv.cfg.Attachment) }); err != nil {
 			return err
 		}
 	}
 	var ring ring
 	var err error
 	if packed {
-		ring, err = newPackedRing(f.mem, q.num, q.at, q.base, eventIndex, logged)
+		ring, err = newPackedRing(f.mem, q.num, q.addr, q.base, eventIndex, logged)
 	} else {
-		ring, err = newSplitRing(f.mem, q.num, q.at, q.base, eventIndex, logged)
+		ring, err = newSplitRing(f.mem, q.num, q.addr, q.base, eventIndex, logged)
 	}
 	if err != nil {
 		return err
@@ -446,7 +447,7 @@ func (f *frontend) startIfReady(q *queue) error {
 func (f *frontend) setEvent(m *message) error {
 	const none = 1 << 8
 	v := le.Uint64(m.payload)
-	q, err := f.queue(uint32(v & 0xff))
+	q, err := f.queueAt(uint32(v & 0xff))
 	if err != nil {
 		return err
 	}
@@ -471,7 +472,7 @@ func (f *frontend) setEvent(m *message) error {
 		q.call = e
 		if q.runner != nil {
 			q.runner.call.Store(e)
-			err = e.signal() // what ended before was not told to anybody
+			err = e.signal() // nobody was told of what ended before
 		}
 		old.close()
 	case setVringKick:
@@ -489,23 +490,23 @@ func (f *frontend) setEvent(m *message) error {
 	return err
 }
 
-// config answers or changes the configuration.
-func (f *frontend) config(m *message) (replied bool, err error) {
+// handleConfig answers or changes the configuration.
+func (f *frontend) handleConfig(m *message) (replied bool, err error) {
 	c, err := parseConfig(m.payload)
 	if err != nil {
 		return false, err
 	}
 	if m.kind == getConfig {
-		return true, f.reply(m.kind, append(append([]byte(nil), m.payload[:configHdrLen]...), f.disk.config()[c.offset:c.offset+c.size]...))
+		return true, f.reply(m.kind, append(append([]byte(nil), m.payload[:configHdrLen]...), f.disk.configSpace()[c.offset:c.offset+c.size]...))
 	}
 	const migration = 1
 	switch {
 	case c.flags == migration:
-		return false, nil // it is what this side says
+		return false, nil // a migrated configuration is this side's own
 	case c.offset != wceOffset || c.size != 1 || c.data[0] > 1 || f.features&featureConfigWCE == 0:
 		return false, broken("it changes bytes %d to %d of the configuration, only write back can be", c.offset, c.offset+c.size)
 	}
-	f.disk.choose(f.disk.features, c.data[0] == 1)
+	f.disk.setChosen(f.disk.features, c.data[0] == 1)
 	return false, nil
 }
 
@@ -532,7 +533,7 @@ func checkLog(i inflight) error {
 	return nil
 }
 
-// setLog takes the front end's logs over.
+// setLog takes over the front end's logs.
 func (f *frontend) setLog(m *message) error {
 	i := parseInflight(m.payload)
 	if err := checkLog(i); err != nil {
@@ -546,12 +547,12 @@ func (f *frontend) setLog(m *message) error {
 	if len(m.fds) != 1 || i.offset%logAlign != 0 || i.size > maxQueues*logLen(maxRing, true) {
 		return broken("the logs have %d descriptors, begin at %d, and have %d bytes", len(m.fds), i.offset, i.size)
 	}
-	r, err := mapRegion(place{size: i.size, offset: i.offset}, m.fds[0])
+	r, err := mapRegion(regionInfo{size: i.size, offset: i.offset}, m.fds[0])
 	if err != nil {
 		return err
 	}
 	r.refs.Store(1)
-	f.log.drop()
+	f.log.release()
 	f.log, f.logged = r, i
 	return nil
 }
@@ -579,7 +580,7 @@ func (f *frontend) addRegion(m *message) error {
 	if len(m.fds) != 1 {
 		return broken("it has %d descriptors", len(m.fds))
 	}
-	r, err := mapRegion(parsePlace(m.payload[8:]), m.fds[0])
+	r, err := mapRegion(parseRegionInfo(m.payload[8:]), m.fds[0])
 	if err != nil {
 		return err
 	}
@@ -588,13 +589,10 @@ func (f *frontend) addRegion(m *message) error {
 }
 
 // removeRegion removes memory.
-func (f *frontend) removeRegion(p place) error {
-	var rest []*region
-	for _, r := range f.mem.regions {
-		if r.guest != p.guest || r.user != p.user || r.size != p.size {
-			rest = append(rest, r)
-		}
-	}
+func (f *frontend) removeRegion(p regionInfo) error {
+	rest := slices.DeleteFunc(slices.Clone(f.mem.regions), func(r *region) bool {
+		return r.guest == p.guest && r.user == p.user && r.size == p.size
+	})
 	if len(rest) == len(f.mem.regions) {
 		return broken("there is no region of %d bytes at %#x", p.size, p.guest)
 	}
@@ -605,12 +603,12 @@ func (f *frontend) removeRegion(p place) error {
 func unmap(regions []*region) {
 	for _, r := range regions {
 		r.refs.Store(1)
-		r.leave()
+		r.release()
 	}
 }
 
-// setMemory makes regions the memory, of which some were just mapped. It fails for what
-// newMemory refuses, and where a ring that runs is not in it.
+// setMemory makes regions the memory. It fails for what newMemory refuses, and where a ring
+// that runs is not in it; then those that were just mapped are unmapped.
 func (f *frontend) setMemory(regions, mapped []*region) error {
 	mem, err := newMemory(regions)
 	if err != nil {
@@ -619,32 +617,32 @@ func (f *frontend) setMemory(regions, mapped []*region) error {
 	}
 	for i := range f.queues {
 		if q := &f.queues[i]; q.runner != nil {
-			if err := q.runner.move(mem, q.at); err != nil {
-				mem.leave()
+			if err := q.runner.relocate(mem, q.addr); err != nil {
+				mem.release()
 				return err
 			}
 		}
 	}
-	f.mem.leave()
+	f.mem.release()
 	f.mem = mem
 	return nil
 }
 
-// setBackend takes the descriptor for requests of this side over, -1 for none.
-func (f *frontend) setBackend(fd int) {
-	f.failing.Lock()
-	defer f.failing.Unlock()
+// setBackendFD takes over the descriptor for requests of this side, -1 for none.
+func (f *frontend) setBackendFD(fd int) {
+	f.errMu.Lock()
+	defer f.errMu.Unlock()
 	if f.backend >= 0 {
 		unix.Close(f.backend)
 	}
 	f.backend = fd
 }
 
-// resized tells the front end that the configuration has changed. A front end that does not
-// take that looks at the size again when it likes.
-func (f *frontend) resized() {
-	f.failing.Lock()
-	defer f.failing.Unlock()
+// sendConfigChange tells the front end that the configuration has changed, if it has a
+// descriptor for that. Others read the size again when they like.
+func (f *frontend) sendConfigChange() {
+	f.errMu.Lock()
+	defer f.errMu.Unlock()
 	if f.backend >= 0 {
 		_ = unix.Sendto(f.backend, appendHeader(nil, configChange, 0, 0), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
 	}

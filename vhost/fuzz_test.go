@@ -33,10 +33,10 @@ func FuzzMessage(f *testing.F) {
 				t.Fatalf("%d regions with two descriptors", len(all))
 			}
 		case addMemReg, remMemReg:
-			parsePlace(p[8:])
+			parseRegionInfo(p[8:])
 		case getConfig, setConfig:
 			if c, err := parseConfig(p); err == nil {
-				_ = config(&block.Geometry{Size: 1 << 30}, true)[c.offset : c.offset+c.size]
+				_ = configSpace(&block.Geometry{Size: 1 << 30}, true)[c.offset : c.offset+c.size]
 			}
 		case getInflightFD, setInflightFD:
 			parseInflight(p).put(p)
@@ -124,7 +124,7 @@ func fuzzRing(packed, eventIndex, logged bool, content []byte) (ring, []byte, er
 	at := -int(uintptr(unsafe.Pointer(&whole[0]))) & 63
 	mem := whole[at : at+fuzzSize : at+fuzzSize]
 	copy(mem, content)
-	r := &region{place: place{guest: fuzzGuest, size: fuzzSize, user: fuzzUser}, mem: mem}
+	r := &region{regionInfo: regionInfo{guest: fuzzGuest, size: fuzzSize, user: fuzzUser}, mem: mem}
 	r.refs.Store(1)
 	m, err := newMemory([]*region{r})
 	if err != nil {
@@ -191,7 +191,7 @@ func FuzzRings(f *testing.F) {
 			if ok, err = ring.pop(&q.chain); ok && err == nil {
 				change()
 				var failed error
-				if failed, err = q.understand(disk); failed != nil {
+				if failed, err = q.parse(disk); failed != nil {
 					q.fail(failed)
 				}
 				under = append(under, q)
@@ -205,10 +205,10 @@ func FuzzRings(f *testing.F) {
 				if q.op == block.OpRead {
 					scatter(q.data, 0, make([]byte, 512))
 				} else {
-					collect(make([]byte, 512), q.data, 0)
+					gather(make([]byte, 512), q.data, 0)
 				}
 				q.status[0] = q.result()
-				ring.push(&q.chain, q.written())
+				ring.push(&q.chain, q.bytesWritten())
 			}
 			change()
 			ring.publish()

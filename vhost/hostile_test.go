@@ -19,8 +19,8 @@ import (
 	"github.com/ironwarp/ironwarp/vhost/vhosttest"
 )
 
-// isEnded waits until the back end has hung up.
-func isEnded(t *testing.T, f *vhosttest.Frontend) {
+// awaitHangUp waits until the back end has hung up.
+func awaitHangUp(t *testing.T, f *vhosttest.Frontend) {
 	t.Helper()
 	f.Conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if _, err := io.Copy(io.Discard, f.Conn); errors.Is(err, os.ErrDeadlineExceeded) {
@@ -144,7 +144,7 @@ func TestHostileMessages(t *testing.T) {
 			if err := try(f); err != nil && !errors.Is(err, unix.EPIPE) {
 				t.Fatal(err)
 			}
-			isEnded(t, f)
+			awaitHangUp(t, f)
 			f.Close()
 		})
 	}
@@ -155,7 +155,7 @@ func TestHostileMessages(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.Conn.CloseWrite()
-			isEnded(t, f)
+			awaitHangUp(t, f)
 			f.Close()
 		}
 	})
@@ -169,7 +169,7 @@ func TestHostileMessages(t *testing.T) {
 		if err := errors.Join(f.Dial(path), f.Send(vhosttest.SetInflightFD, 0, log, f.Memory.FD)); err != nil {
 			t.Fatal(err)
 		}
-		isEnded(t, f)
+		awaitHangUp(t, f)
 	})
 	t.Run("the answer", func(t *testing.T) {
 		f := connect(t, path, vhosttest.Options{Memory: 16 << 20})
@@ -265,7 +265,7 @@ func TestHostileRings(t *testing.T) {
 				if err := f.Queues[0].Expose(0); err != nil {
 					t.Fatal(err)
 				}
-				isEnded(t, f)
+				awaitHangUp(t, f)
 			})
 		}
 	}
@@ -276,7 +276,7 @@ func TestHostileRings(t *testing.T) {
 			if err := f.Queues[0].SetAvailable(index); err != nil {
 				t.Fatal(err)
 			}
-			isEnded(t, f)
+			awaitHangUp(t, f)
 		})
 	}
 }
@@ -303,7 +303,7 @@ func TestTruncatedMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			isEnded(t, f)
+			awaitHangUp(t, f)
 			g := connect(t, path, vhosttest.Options{Memory: 16 << 20})
 			do(t, g.Queues[0], vhosttest.In, 0, make([]byte, 512), vhosttest.OK)
 		}

@@ -12,7 +12,7 @@ const (
 	maxTable = 8
 	// maxSlots regions there may be: QEMU has some for each stick of memory.
 	maxSlots = 64
-	// maxMemory bytes of a front end's memory: more than the machines have that this is for.
+	// maxMemory bytes of a front end's memory: more than the machines that this is for have.
 	maxMemory = 2 << 40
 	// maxMapped bytes of memory of all front ends, twice of one whose memory changes: half of
 	// the addresses that a process has, so that nobody takes those of the heap.
@@ -33,10 +33,7 @@ const (
 	// maxRange bytes of a discard or of zeroes.
 	maxRange = 1 << 30
 
-	// acceptPause is how long to wait for descriptors or memory that others may free.
-	acceptPause = 100 * time.Millisecond
-
-	// hangUpTick is how often a queue that ends looks whether its front end keeps it by a
-	// full event counter.
+	// hangUpTick is how often a queue that ends checks whether a full event counter of its
+	// front end holds it up.
 	hangUpTick = 20 * time.Millisecond
 )

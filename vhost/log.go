@@ -10,8 +10,8 @@ import (
 	"github.com/ironwarp/ironwarp/block"
 )
 
-// A log has a queue's requests under way in memory that the front end keeps, so that who
-// comes after a back end that was killed carries them out again ("Inflight I/O tracking").
+// A log has a queue's requests under way in memory that the front end keeps, so that the
+// successor of a back end that was killed carries them out again ("Inflight I/O tracking").
 // The log of a split ring begins with u64 features (see claimLog), u16 version, u16 descriptors, u16 last
 // batch, u16 used index; then it has for each descriptor u8 under way, 5 bytes, u16 next and
 // u64 counter.
@@ -52,8 +52,8 @@ func newLogFile(n uint64) (fd int, err error) {
 	return fd, nil
 }
 
-// claimLog notes in a queue's log, where its features would be, which attachment it is of. It
-// fails for one of another. Logs of before that was noted are anybody's.
+// claimLog notes in a queue's log, where its features would be, which attachment it belongs to.
+// It fails for a log of another. Older logs, without such a note, may be anybody's.
 func claimLog(b []byte, of block.ID) error {
 	mark := le.Uint64(of[:])
 	switch was := load64(b, 0); {
@@ -72,8 +72,8 @@ type splitLog struct {
 	counter uint64
 }
 
-// openSplitLog goes on with a log, and returns the heads that are under way in the order in
-// which they were taken. It fails for a log of another ring.
+// openSplitLog opens a log, and returns the heads that are under way in the order in which they
+// were taken. It fails for a log of another ring.
 func openSplitLog(b []byte, num, used uint16) (*splitLog, []uint16, error) {
 	l := &splitLog{b: b}
 	head := load64(b, 8)
@@ -99,35 +99,42 @@ func openSplitLog(b []byte, num, used uint16) (*splitLog, []uint16, error) {
 		}
 		store64(b, 8, head&^(0xffff<<logUsedShift)|uint64(used)<<logUsedShift)
 	}
-	var heads []uint16
-	for i := range num {
-		if load64(b, l.at(i))&0xff != 0 {
-			heads = append(heads, i)
-		}
-		l.counter = max(l.counter, load64(b, l.at(i)+8))
-	}
-	slices.SortFunc(heads, func(x, y uint16) int { return cmp.Compare(load64(b, l.at(x)+8), load64(b, l.at(y)+8)) })
+	heads, counter := underWay(b, num, l.at)
+	l.counter = counter
 	return l, heads, nil
+}
+
+// underWay returns the entries of a log that are under way, in the order in which they were
+// taken, and the highest counter of all. The entry i is at at(i).
+func underWay(b []byte, num uint16, at func(i uint16) int) (entries []uint16, counter uint64) {
+	for i := range num {
+		if load64(b, at(i))&0xff != 0 {
+			entries = append(entries, i)
+		}
+		counter = max(counter, load64(b, at(i)+8))
+	}
+	slices.SortFunc(entries, func(x, y uint16) int { return cmp.Compare(load64(b, at(x)+8), load64(b, at(y)+8)) })
+	return entries, counter
 }
 
 func (l *splitLog) at(i uint16) int { return logHead + logEntry*int(i) }
 
-// begin notes a request that is taken.
-func (l *splitLog) begin(head uint16) {
+// noteTaken notes a request that is taken.
+func (l *splitLog) noteTaken(head uint16) {
 	l.counter++
 	store64(l.b, l.at(head)+8, l.counter)
 	store64(l.b, l.at(head), load64(l.b, l.at(head))&^0xff|logUnderWay)
 }
 
-// end notes a request that the guest is about to see used.
-func (l *splitLog) end(head uint16) {
+// noteUsed notes a request that the guest is about to see used.
+func (l *splitLog) noteUsed(head uint16) {
 	h := load64(l.b, 8)
 	store64(l.b, l.at(head), logUnderWay|(h>>32&0xffff)<<48)
 	store64(l.b, 8, h&^(0xffff<<32)|uint64(head)<<32)
 }
 
-// settle notes that the guest sees them used.
-func (l *splitLog) settle(heads []uint16, used uint16) {
+// noteSeen notes that the guest sees requests used.
+func (l *splitLog) noteSeen(heads []uint16, used uint16) {
 	for _, head := range heads {
 		store64(l.b, l.at(head), load64(l.b, l.at(head))&^0xff)
 	}

@@ -1,6 +1,7 @@
 package vhost
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -17,7 +18,7 @@ var errMemory = errors.New("vhost: the front end's memory")
 
 // region is memory of the front end's, mapped here.
 type region struct {
-	place
+	regionInfo
 	mem    []byte // size bytes
 	mapped []byte
 	refs   atomic.Int32
@@ -26,9 +27,9 @@ type region struct {
 // totalMapped is how many bytes of front ends' memory are mapped.
 var totalMapped atomic.Int64
 
-// mapFile maps size bytes at offset of a file that a front end shares. The file is memory,
-// on which access does not wait for anybody; it is kept from being truncated if it can be.
-// It fails for other files, and for what is outside the file.
+// mapFile maps size bytes at offset of a file that a front end shares. The file is memory, so
+// that no access waits for anybody; it is sealed against truncation if it can be. It fails for
+// other files, and for what is outside the file.
 func mapFile(fd int, offset, size uint64) (mem, mapped []byte, err error) {
 	fail := func(format string, args ...any) ([]byte, []byte, error) {
 		return nil, nil, fmt.Errorf("%w: map %d bytes at %d of its file: %s", errMemory, size, offset, fmt.Sprintf(format, args...))
@@ -76,7 +77,7 @@ func mapFile(fd int, offset, size uint64) (mem, mapped []byte, err error) {
 }
 
 // mapRegion maps a region of the front end's memory. It fails as mapFile does.
-func mapRegion(p place, fd int) (*region, error) {
+func mapRegion(p regionInfo, fd int) (*region, error) {
 	if p.guest+p.size < p.guest || p.user+p.size < p.user {
 		return nil, fmt.Errorf("%w: a region of %d bytes at %#x and %#x passes the end of all addresses", errMemory, p.size, p.guest, p.user)
 	}
@@ -84,18 +85,18 @@ func mapRegion(p place, fd int) (*region, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &region{place: p, mem: mem, mapped: mapped}, nil
+	return &region{regionInfo: p, mem: mem, mapped: mapped}, nil
 }
 
-func (r *region) leave() {
-	if r.refs.Add(-1) == 0 {
+func (r *region) release() {
+	if r != nil && r.refs.Add(-1) == 0 {
 		unix.Munmap(r.mapped)
 		totalMapped.Add(-int64(len(r.mapped)))
 	}
 }
 
-// memory is all of the memory of a front end, in the order of the guest's addresses. It does
-// not change: what the front end adds or removes makes another one.
+// memory is all memory of a front end, in the order of the guest's addresses. It does not
+// change: when the front end adds or removes some, it gets another one.
 type memory struct {
 	regions []*region
 	refs    atomic.Int32 // requests and queues that use it, and one for the front end
@@ -106,8 +107,8 @@ func newMemory(regions []*region) (*memory, error) {
 	if len(regions) > maxSlots {
 		return nil, fmt.Errorf("%w: %d regions, more than %d", errMemory, len(regions), maxSlots)
 	}
-	byGuest := slices.SortedFunc(slices.Values(regions), func(a, b *region) int { return compare(a.guest, b.guest) })
-	byUser := slices.SortedFunc(slices.Values(regions), func(a, b *region) int { return compare(a.user, b.user) })
+	byGuest := slices.SortedFunc(slices.Values(regions), func(a, b *region) int { return cmp.Compare(a.guest, b.guest) })
+	byUser := slices.SortedFunc(slices.Values(regions), func(a, b *region) int { return cmp.Compare(a.user, b.user) })
 	for i := 1; i < len(regions); i++ {
 		if a, b := byGuest[i-1], byGuest[i]; a.guest+a.size > b.guest {
 			return nil, fmt.Errorf("%w: regions at the guest's addresses %#x and %#x overlap", errMemory, a.guest, b.guest)
@@ -130,32 +131,22 @@ func newMemory(regions []*region) (*memory, error) {
 	return m, nil
 }
 
-func compare(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
-func (m *memory) enter() *memory {
+func (m *memory) retain() *memory {
 	m.refs.Add(1)
 	return m
 }
 
-func (m *memory) leave() {
+func (m *memory) release() {
 	if m != nil && m.refs.Add(-1) == 0 {
 		for _, r := range m.regions {
-			r.leave()
+			r.release()
 		}
 	}
 }
 
-// guest appends the n bytes at a guest's address to into, in parts where they are in several
-// regions. It fails for what is outside of them.
-func (m *memory) guest(addr, n uint64, into [][]byte) ([][]byte, error) {
+// appendGuest appends the n bytes at a guest's address to into, in parts where they are in
+// several regions. It fails for what is outside of them.
+func (m *memory) appendGuest(addr, n uint64, into [][]byte) ([][]byte, error) {
 	for left, at := n, addr; left > 0; {
 		i, ok := slices.BinarySearchFunc(m.regions, at, func(r *region, at uint64) int {
 			switch {
@@ -178,9 +169,9 @@ func (m *memory) guest(addr, n uint64, into [][]byte) ([][]byte, error) {
 	return into, nil
 }
 
-// user returns the n bytes at an address of the front end's, aligned to align. It fails for
-// what is not in one region.
-func (m *memory) user(addr, n, align uint64) ([]byte, error) {
+// userRange returns the n bytes at an address of the front end's, which is a multiple of align.
+// It fails for what is not in one region.
+func (m *memory) userRange(addr, n, align uint64) ([]byte, error) {
 	if addr%align != 0 {
 		return nil, fmt.Errorf("%w: %d bytes at its address %#x, which is no multiple of %d", errMemory, n, addr, align)
 	}
@@ -195,11 +186,23 @@ func (m *memory) user(addr, n, align uint64) ([]byte, error) {
 	return nil, fmt.Errorf("%w: %d bytes at its address %#x are not in one region", errMemory, n, addr)
 }
 
+// ringParts returns the parts of a ring of num descriptors: the descriptors, and what is at the
+// addresses avail and used, of so many bytes. It fails for what is not in one region.
+func (m *memory) ringParts(at vringAddr, num uint16, availLen, availAlign, usedLen uint64) (desc, avail, used []byte, err error) {
+	if desc, err = m.userRange(at.desc, uint64(num)*descLen, 16); err == nil {
+		avail, err = m.userRange(at.avail, availLen, availAlign)
+	}
+	if err == nil {
+		used, err = m.userRange(at.used, usedLen, 4)
+	}
+	return desc, avail, used, err
+}
+
 var errTruncated = fmt.Errorf("%w has gone: its file was truncated", errMemory)
 
-// touch runs f, which reads and writes a front end's memory. A file that was truncated after
-// it was mapped makes such an access fail: then touch fails.
-func touch(f func() error) (err error) {
+// guarded runs f, which reads and writes a front end's memory. A file that was truncated after
+// it was mapped makes such an access fail: then guarded fails.
+func guarded(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		switch p := recover().(type) {

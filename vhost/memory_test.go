@@ -12,7 +12,7 @@ import (
 func TestPartsOfARequest(t *testing.T) {
 	var regions []*region
 	for i := range maxSlots {
-		regions = append(regions, &region{place: place{guest: uint64(16 * i), size: 16, user: uint64(16 * i)}, mem: make([]byte, 16)})
+		regions = append(regions, &region{regionInfo: regionInfo{guest: uint64(16 * i), size: 16, user: uint64(16 * i)}, mem: make([]byte, 16)})
 	}
 	mem, err := newMemory(regions)
 	if err != nil {
@@ -20,7 +20,7 @@ func TestPartsOfARequest(t *testing.T) {
 	}
 	w, c := walker{mem: mem}, &chain{}
 	for range maxChain {
-		if err = w.add(c, desc{len: 16 * maxSlots}); err != nil {
+		if err = w.addDescriptor(c, desc{len: 16 * maxSlots}); err != nil {
 			break
 		}
 	}
@@ -42,7 +42,7 @@ func TestAddressSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	mapAt := func(at uint64) *region {
-		r, err := mapRegion(place{guest: at, size: tera, user: at}, fd)
+		r, err := mapRegion(regionInfo{guest: at, size: tera, user: at}, fd)
 		if err != nil && !errors.Is(err, errMemory) {
 			t.Fatal(err)
 		}

@@ -2,7 +2,7 @@ package vhost
 
 import "sync/atomic"
 
-// packedRing is one ring of descriptors, whose flags say whose they are.
+// packedRing is one ring of descriptors, whose flags say which side owns them.
 type packedRing struct {
 	walker
 	num                  uint16
@@ -14,12 +14,12 @@ type packedRing struct {
 	taken       uint16      // descriptors between the two
 	called      uint16      // used as it was when the guest was told last
 	hasCalled   bool
-	again       []packedAgain // of the log's, to be taken first
-	batch       []packedUsed  // pushed since the last publish
-	order       atomic.Uint32
+	replay      []packedReplay // of the log's, to be taken first
+	batch       []packedUsed   // pushed since the last publish
+	fenceWord   atomic.Uint32
 }
 
-// packedIndex is a place in a packed ring, which is gone through again and again.
+// packedIndex is an index of a packed ring, which wraps around.
 type packedIndex struct {
 	at   uint16
 	wrap bool // true the first time, and each second one after it
@@ -50,8 +50,8 @@ type packedUsed struct {
 	entry uint16
 }
 
-// packedAgain is a request of the log's that was under way.
-type packedAgain struct{ entry, slots uint16 }
+// packedReplay is a request of the log's that was under way.
+type packedReplay struct{ entry, slots uint16 }
 
 const (
 	callAlways = 0
@@ -63,7 +63,7 @@ const (
 // or the log is broken.
 func newPackedRing(mem *memory, num uint16, at vringAddr, base uint32, eventIndex bool, logged []byte) (*packedRing, error) {
 	r := &packedRing{walker: walker{mem: mem, packed: true}, num: num, eventIndex: eventIndex}
-	if err := r.place(mem, at); err != nil {
+	if err := r.relocate(mem, at); err != nil {
 		return nil, err
 	}
 	r.avail = packedIndexOf(base)
@@ -74,7 +74,7 @@ func newPackedRing(mem *memory, num uint16, at vringAddr, base uint32, eventInde
 	if logged == nil {
 		return r, nil
 	}
-	return r, touch(func() (err error) {
+	return r, guarded(func() (err error) {
 		var under []uint16
 		if r.log, under, r.used, err = openPackedLog(logged, num, r.used, r.desc); err != nil {
 			return err
@@ -85,24 +85,15 @@ func newPackedRing(mem *memory, num uint16, at vringAddr, base uint32, eventInde
 				return ringError("its log has requests of more descriptors than there are")
 			}
 			r.taken += n
-			r.again = append(r.again, packedAgain{e, n})
+			r.replay = append(r.replay, packedReplay{e, n})
 		}
 		r.avail = r.used.plus(r.taken, num)
 		return nil
 	})
 }
 
-// place finds the ring's parts in other memory. Where it fails, the ring stays where it is.
-func (r *packedRing) place(mem *memory, at vringAddr) error {
-	desc, err := mem.user(at.desc, uint64(r.num)*descLen, 16)
-	if err != nil {
-		return err
-	}
-	driver, err := mem.user(at.avail, 4, 4)
-	if err != nil {
-		return err
-	}
-	device, err := mem.user(at.used, 4, 4)
+func (r *packedRing) relocate(mem *memory, at vringAddr) error {
+	desc, driver, device, err := mem.ringParts(at, r.num, 4, 4, 4)
 	if err != nil {
 		return err
 	}
@@ -119,15 +110,15 @@ func (r *packedRing) isAvailable() bool {
 }
 
 func (r *packedRing) pop(c *chain) (bool, error) {
-	if len(r.again) > 0 {
-		c.entry, c.slots, r.again = r.again[0].entry, r.again[0].slots, r.again[1:]
+	if len(r.replay) > 0 {
+		c.entry, c.slots, r.replay = r.replay[0].entry, r.replay[0].slots, r.replay[1:]
 		return true, r.popLogged(c)
 	}
 	if !r.isAvailable() {
 		return false, nil
 	}
 	if r.log != nil {
-		if err := r.log.begin(); err != nil {
+		if err := r.log.beginRequest(); err != nil {
 			return false, err
 		}
 		c.entry = r.log.head
@@ -139,19 +130,19 @@ func (r *packedRing) pop(c *chain) (bool, error) {
 		d := r.parse(r.desc[int(r.avail.at)*descLen:])
 		next = d.flags&descNext != 0
 		if r.log != nil {
-			if err := r.log.take(c.entry, d); err != nil {
+			if err := r.log.noteDescriptor(c.entry, d); err != nil {
 				return false, err
 			}
 		}
 		c.id = d.next
 		r.avail = r.avail.plus(1, r.num)
 		r.taken++
-		if err := r.add(c, d); err != nil {
+		if err := r.addDescriptor(c, d); err != nil {
 			return false, err
 		}
 	}
 	if r.log != nil {
-		r.log.taken()
+		r.log.commitRequest()
 	}
 	return true, nil
 }
@@ -165,7 +156,7 @@ func (r *packedRing) popLogged(c *chain) error {
 		var d desc
 		d, i = r.log.desc(i)
 		c.id = d.next
-		if err := r.add(c, d); err != nil {
+		if err := r.addDescriptor(c, d); err != nil {
 			return err
 		}
 	}
@@ -185,9 +176,9 @@ func (r *packedRing) publish() (call bool) {
 	first := r.batch[0].at
 	if r.log != nil {
 		for _, u := range r.batch {
-			r.log.end(u.entry)
+			r.log.noteUsed(u.entry)
 		}
-		r.log.advance(r.used)
+		r.log.setUsed(r.used)
 	}
 	// The guest sees none of them before the first.
 	for i := len(r.batch) - 1; i >= 0; i-- {
@@ -204,10 +195,10 @@ func (r *packedRing) publish() (call bool) {
 		store32(r.desc, at+12, uint32(u.id)|flags<<16)
 	}
 	if r.log != nil {
-		r.log.settle(r.batch)
+		r.log.noteSeen(r.batch)
 	}
 	r.batch = r.batch[:0]
-	fence(&r.order)
+	fence(&r.fenceWord)
 	wants := load32(r.driver, 0)
 	old, had := r.called, r.hasCalled && first.wrap == r.used.wrap
 	r.called, r.hasCalled = r.used.at, true
@@ -233,6 +224,6 @@ func (r *packedRing) rearm() bool {
 	} else {
 		store32(r.device, 0, callAlways<<16)
 	}
-	fence(&r.order)
-	return len(r.again) > 0 || r.isAvailable()
+	fence(&r.fenceWord)
+	return len(r.replay) > 0 || r.isAvailable()
 }

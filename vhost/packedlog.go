@@ -1,16 +1,11 @@
 package vhost
 
-import (
-	"cmp"
-	"slices"
-)
-
 // packedLog is the log of a packed ring: copies of its requests' descriptors, since those in
 // the ring are written over. It begins with u64 features, u16 version, u16 descriptors, u16
 // free head, u16 old free head, u16 used index, u16 old used index, u8 used wrap, u8 old
 // used wrap, and 6 bytes. Entries have u8 under way, 1 byte, u16 next, u16 last, u16 number;
-// u64 counter; u16 id, u16 flags, u32 length; u64 address. What is being changed counts when
-// it is copied to what is called old.
+// u64 counter; u16 id, u16 flags, u32 length; u64 address. A change counts once it is copied to
+// the fields called old.
 type packedLog struct {
 	b       []byte
 	num     uint16
@@ -21,9 +16,9 @@ type packedLog struct {
 	counter uint64
 }
 
-// openPackedLog goes on with a log, and returns the entries that are under way in the order
-// in which they were taken, and where the ring goes on to be given back. It fails for a log
-// of another ring.
+// openPackedLog opens a log, and returns the entries that are under way in the order in which
+// they were taken, and the index at which the next is given back. It fails for a log of another
+// ring.
 func openPackedLog(b []byte, num uint16, used packedIndex, ring []byte) (*packedLog, []uint16, packedIndex, error) {
 	l := &packedLog{b: b, num: num}
 	fail := func(err error) (*packedLog, []uint16, packedIndex, error) { return nil, nil, used, err }
@@ -33,8 +28,8 @@ func openPackedLog(b []byte, num uint16, used packedIndex, ring []byte) (*packed
 		for i := range num {
 			store64(b, l.at(i), uint64(i+1)<<16)
 		}
-		l.advance(used)
-		l.keep()
+		l.setUsed(used)
+		l.commit()
 		store64(b, 8, logVersion|uint64(num)<<16)
 		return l, nil, used, nil
 	case version != logVersion || n != num:
@@ -51,8 +46,8 @@ func openPackedLog(b []byte, num uint16, used packedIndex, ring []byte) (*packed
 		used, l.free = now, uint16(head>>32) // the guest has seen the last batch
 	}
 	l.storeFree()
-	l.advance(used)
-	l.keep()
+	l.setUsed(used)
+	l.commit()
 	free := 0
 	for i := l.free; i < num; i = uint16(load64(b, l.at(i)) >> 16) {
 		if free++; free > int(num) {
@@ -60,15 +55,9 @@ func openPackedLog(b []byte, num uint16, used packedIndex, ring []byte) (*packed
 		}
 		store64(b, l.at(i), load64(b, l.at(i))&^0xff)
 	}
-	var under []uint16
-	for i := range num {
-		if load64(b, l.at(i))&0xff != 0 {
-			under = append(under, i)
-		}
-		l.counter = max(l.counter, load64(b, l.at(i)+8))
-	}
-	slices.SortFunc(under, func(x, y uint16) int { return cmp.Compare(load64(b, l.at(x)+8), load64(b, l.at(y)+8)) })
-	return l, under, used, nil
+	entries, counter := underWay(b, num, l.at)
+	l.counter = counter
+	return l, entries, used, nil
 }
 
 func (l *packedLog) at(i uint16) int { return packedHead + packedEntry*int(i) }
@@ -83,8 +72,8 @@ func (l *packedLog) desc(i uint16) (d desc, next uint16) {
 	return d, uint16(load64(l.b, l.at(i)) >> 16)
 }
 
-// begin begins a request. It fails if there is no free entry.
-func (l *packedLog) begin() error {
+// beginRequest begins a request. It fails if there is no free entry.
+func (l *packedLog) beginRequest() error {
 	if l.free >= l.num {
 		return ringError("its log has no free entry")
 	}
@@ -94,8 +83,8 @@ func (l *packedLog) begin() error {
 	return nil
 }
 
-// take notes a descriptor of the request. It fails if there is no free entry.
-func (l *packedLog) take(head uint16, d desc) error {
+// noteDescriptor notes a descriptor of the request. It fails if there is no free entry.
+func (l *packedLog) noteDescriptor(head uint16, d desc) error {
 	i := l.free
 	if i >= l.num {
 		return ringError("its log has no free entry")
@@ -107,16 +96,16 @@ func (l *packedLog) take(head uint16, d desc) error {
 	return nil
 }
 
-// taken ends what begin began: from here on it is under way.
-func (l *packedLog) taken() {
+// commitRequest notes that the request is complete: from here on it is under way.
+func (l *packedLog) commitRequest() {
 	next := load64(l.b, l.at(l.head)) & 0xffff0000
 	store64(l.b, l.at(l.head), logUnderWay|next|uint64(l.last)<<32|uint64(l.count)<<48)
 	l.storeFree()
-	l.keep()
+	l.commit()
 }
 
-// end notes a request that the guest is about to see used.
-func (l *packedLog) end(entry uint16) {
+// noteUsed notes a request that the guest is about to see used.
+func (l *packedLog) noteUsed(entry uint16) {
 	last := uint16(load64(l.b, l.at(entry)) >> 32)
 	if last >= l.num || entry >= l.num {
 		return // the front end has broken its log
@@ -126,20 +115,20 @@ func (l *packedLog) end(entry uint16) {
 	l.storeFree()
 }
 
-// settle notes that the guest sees them used.
-func (l *packedLog) settle(batch []packedUsed) {
+// noteSeen notes that the guest sees requests used.
+func (l *packedLog) noteSeen(batch []packedUsed) {
 	for _, u := range batch {
 		store64(l.b, l.at(u.entry), load64(l.b, l.at(u.entry))&^0xff)
 	}
-	l.keep()
+	l.commit()
 }
 
 func (l *packedLog) storeFree() {
 	store64(l.b, 8, load64(l.b, 8)&^(0xffff<<32)|uint64(l.free)<<32)
 }
 
-// advance notes where the ring will go on to be given back.
-func (l *packedLog) advance(used packedIndex) {
+// setUsed notes the index at which the next request is given back.
+func (l *packedLog) setUsed(used packedIndex) {
 	w := load64(l.b, 16)&^(0xffff|0xff<<32) | uint64(used.at)
 	if used.wrap {
 		w |= 1 << 32
@@ -147,8 +136,8 @@ func (l *packedLog) advance(used packedIndex) {
 	store64(l.b, 16, w)
 }
 
-// keep makes what was changed count.
-func (l *packedLog) keep() {
+// commit copies the changed fields to the old ones.
+func (l *packedLog) commit() {
 	h := load64(l.b, 8)
 	store64(l.b, 8, h&^(0xffff<<48)|(h>>32&0xffff)<<48)
 	w := load64(l.b, 16)

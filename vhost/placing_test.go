@@ -219,7 +219,7 @@ func TestMemoryIsTruncatedWhileDataIsPlaced(t *testing.T) {
 	if err := q.Announce(); err != nil {
 		t.Fatal(err)
 	}
-	isEnded(t, f)
+	awaitHangUp(t, f)
 	if w.placed.Load() == 0 || w.refused.Load() == 0 {
 		t.Errorf("%d bytes were placed, %d refused", w.placed.Load(), w.refused.Load())
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/ironwarp/ironwarp/block"
 )
 
-// queue is what the front end has said of one of its queues.
+// queue has the front end's settings of one of its queues.
 type queue struct {
 	index      int
 	num        uint16
-	at         vringAddr
-	placed     bool // at is set
+	addr       vringAddr
+	hasAddr    bool // addr is set
 	base       uint32
 	enabled    bool
 	kick, call *event // nil: none
@@ -23,22 +23,22 @@ type queue struct {
 
 // runner carries out the requests of a queue, with two goroutines: one takes requests from the
 // ring, waits for the device to have room for them, and submits them; the other gives them
-// back. Only these two touch the front end's memory, and the device's that place what is read
-// (target.go): what it does to them is its own loss.
+// back. Only these two touch the front end's memory, and the device's goroutines that place what
+// is read (target.go): what the front end does to them is its own loss.
 //
-//	ring ─pop─▶ understood ─Get, Submit─▶ at the device ─Complete─▶ done ─push─▶ ring
-//	                └───────────── refused ─────────────────────────▲
+//	ring ─pop─▶ parsed ─Get, Submit─▶ at the device ─Complete─▶ done ─push─▶ ring
+//	               └─────────────── refused ────────────────────▲
 type runner struct {
-	f    *frontend
-	disk *disk
-	kick *event
-	call atomic.Pointer[event]
-	told tell    // that requests have ended
-	back tell    // that there are requests, which whoever comes after this runner has to know
-	log  *region // has the ring's log; nil if there is none
-	halt atomic.Bool
-	wake chan struct{} // capacity 1: there is something for the second goroutine
-	over chan struct{} // closed when all that was taken has been given back
+	f          *frontend
+	disk       *disk
+	kick       *event
+	call       atomic.Pointer[event]
+	callSignal signaler // tells the guest that requests have ended
+	kickSignal signaler // tells the successor of this runner that there are requests
+	log        *region  // has the ring's log; nil if there is none
+	stopping   atomic.Bool
+	wake       chan struct{} // capacity 1: there is something for the second goroutine
+	over       chan struct{} // closed when all that was taken has been given back
 
 	mu   sync.Mutex // guards the fields below it
 	ring ring
@@ -46,7 +46,7 @@ type runner struct {
 	out  int // requests that were taken and not given back, and one while the first goroutine runs
 	free *request
 
-	doing    sync.Mutex // guards the fields below it; innermost
+	endedMu  sync.Mutex // guards the fields below it; innermost
 	done     *piece
 	finished *request
 }
@@ -54,25 +54,25 @@ type runner struct {
 // start starts a runner for a queue whose ring is set up.
 func (f *frontend) start(q *queue, ring ring, log *region) {
 	r := &runner{f: f, disk: &f.disk, kick: q.kick, log: log, wake: make(chan struct{}, 1), over: make(chan struct{}),
-		ring: ring, mem: f.mem.enter(), out: 1}
+		ring: ring, mem: f.mem.retain(), out: 1}
 	if log != nil {
 		log.refs.Add(1)
 	}
 	r.call.Store(q.call)
 	q.runner = r
 	q.kick.resume()
-	f.running.Go(r.give)
-	f.running.Go(r.take)
+	f.running.Go(r.giveBack)
+	f.running.Go(r.takeRequests)
 }
 
 // stop takes no more requests. Those that were taken end.
 func (r *runner) stop() {
-	r.halt.Store(true)
+	r.stopping.Store(true)
 	r.kick.interrupt()
 }
 
-// stops reports that no more is taken.
-func (r *runner) stops() bool { return r.halt.Load() || r.f.gone.Load() }
+// isStopping reports whether no more requests are taken.
+func (r *runner) isStopping() bool { return r.stopping.Load() || r.f.gone.Load() }
 
 // await waits, after stop, until all requests have ended, or ctx does.
 func (r *runner) await(ctx context.Context) bool {
@@ -86,28 +86,28 @@ func (r *runner) await(ctx context.Context) bool {
 			return false
 		case <-tick.C:
 			if r.f.gone.Load() {
-				r.told.unblock()
-				r.back.unblock()
+				r.callSignal.unblock()
+				r.kickSignal.unblock()
 			}
 		}
 	}
 }
 
-// tell signals a counter, which may be full and wait: then unblock ends the wait. The counter
-// may be the next front end's as well, so nothing is taken from it but for that.
-type tell struct {
+// signaler signals a counter. If that is full and waits, unblock ends the wait. The counter may
+// be the next front end's as well, so nothing is taken from it but for that.
+type signaler struct {
 	to atomic.Pointer[event] // nil: nobody signals
 	is *event                // what to was when unblock was last called
 }
 
-func (t *tell) signal(e *event) error {
+func (t *signaler) signal(e *event) error {
 	t.to.Store(e)
 	defer t.to.Store(nil)
 	return e.signal()
 }
 
 // unblock ends a wait for room that has lasted since it was last called.
-func (t *tell) unblock() {
+func (t *signaler) unblock() {
 	is := t.to.Load()
 	if is == t.is {
 		is.drain()
@@ -115,10 +115,10 @@ func (t *tell) unblock() {
 	t.is = is
 }
 
-// take takes requests from the ring.
-func (r *runner) take() {
-	defer r.ended(1)
-	for !r.stops() {
+// takeRequests takes requests from the ring.
+func (r *runner) takeRequests() {
+	defer r.countEnded(1)
+	for !r.isStopping() {
 		if err := r.takeAll(); err != nil {
 			r.f.fail(err)
 			return
@@ -133,25 +133,26 @@ func (r *runner) take() {
 }
 
 // awaitKick waits until the guest has kicked, or r is to stop. A kick that came when r was to
-// stop is left to who comes after it.
+// stop is left to its successor.
 func (r *runner) awaitKick() error {
 	err := r.kick.wait()
-	if err == nil && r.stops() {
-		err = r.back.signal(r.kick)
+	if err == nil && r.isStopping() {
+		err = r.kickSignal.signal(r.kick)
 	}
 	return err
 }
 
-// takeAll takes all that there are. What it has submitted is started, whatever comes next.
+// takeAll takes all requests that there are. What it has submitted is started, whatever comes
+// next.
 func (r *runner) takeAll() error {
 	defer r.disk.Kick()
 	for {
-		q, err := r.next()
+		q, err := r.popRequest()
 		if err != nil {
 			return err
 		}
 		if q != nil {
-			if err := r.begin(q); err != nil {
+			if err := r.carryOut(q); err != nil {
 				return err
 			}
 			continue
@@ -162,11 +163,11 @@ func (r *runner) takeAll() error {
 	}
 }
 
-// next returns the next request, nil if there is none, or the queue is to stop.
-func (r *runner) next() (*request, error) {
+// popRequest takes the next request. It returns nil if there is none, or the queue is to stop.
+func (r *runner) popRequest() (*request, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stops() {
+	if r.isStopping() {
 		return nil, nil
 	}
 	q := r.free
@@ -178,7 +179,7 @@ func (r *runner) next() (*request, error) {
 	q.next = nil
 	ok, err := false, error(nil)
 	ring := r.ring
-	if terr := touch(func() error { ok, err = ring.pop(&q.chain); return nil }); terr != nil {
+	if terr := guarded(func() error { ok, err = ring.pop(&q.chain); return nil }); terr != nil {
 		err = terr
 	}
 	if !ok || err != nil {
@@ -186,7 +187,7 @@ func (r *runner) next() (*request, error) {
 		q.next, r.free = r.free, q
 		return nil, err
 	}
-	q.mem = r.mem.enter()
+	q.mem = r.mem.retain()
 	r.out++
 	return q, nil
 }
@@ -195,16 +196,16 @@ func (r *runner) rearm() (more bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ring := r.ring
-	err = touch(func() error { more = ring.rearm(); return nil })
-	return more && !r.stops(), err
+	err = guarded(func() error { more = ring.rearm(); return nil })
+	return more && !r.isStopping(), err
 }
 
-// begin submits a request. It fails if the front end has to end.
-func (r *runner) begin(q *request) error {
+// carryOut parses a request and submits it. It fails if the front end has to end.
+func (r *runner) carryOut(q *request) error {
 	q.left.Store(1)
 	q.errno.Store(0)
 	var err, fatal error
-	if terr := touch(func() error { err, fatal = q.understand(r.disk); return nil }); terr != nil {
+	if terr := guarded(func() error { err, fatal = q.parse(r.disk); return nil }); terr != nil {
 		fatal = terr
 	}
 	if err != nil {
@@ -215,7 +216,7 @@ func (r *runner) begin(q *request) error {
 	if fatal != nil {
 		r.f.fail(fatal) // before it is given back
 	}
-	r.part(q)
+	r.endPart(q)
 	return fatal
 }
 
@@ -227,7 +228,7 @@ func (r *runner) submit(q *request) error {
 	case !q.op.HasData():
 		return r.submitPiece(q, 0, q.n)
 	}
-	most := r.disk.most()
+	most := r.disk.maxIO()
 	for at := uint32(0); at < q.n; {
 		n := min(most, q.n-at)
 		if err := r.submitPiece(q, at, n); err != nil || q.errno.Load() != 0 {
@@ -251,9 +252,9 @@ func (r *runner) submitPiece(q *request, at, n uint32) error {
 	}
 	if q.op == block.OpWrite {
 		at := at
-		err := touch(func() error {
+		err := guarded(func() error {
 			for _, b := range io.Buffers() {
-				collect(b, q.data, at)
+				gather(b, q.data, at)
 				at += uint32(len(b))
 			}
 			return nil
@@ -268,94 +269,87 @@ func (r *runner) submitPiece(q *request, at, n uint32) error {
 	return nil
 }
 
-// part notes that a part of a request has ended, or its submission.
-func (r *runner) part(q *request) {
+// endPart notes that a part of a request has ended, or its submission.
+func (r *runner) endPart(q *request) {
 	if q.left.Add(-1) > 0 {
 		return
 	}
-	r.doing.Lock()
+	r.endedMu.Lock()
 	q.next, r.finished = r.finished, q
-	r.doing.Unlock()
-	r.poke()
+	r.endedMu.Unlock()
+	r.wakeGiver()
 }
 
-// completed is a piece's end at the device.
-func (r *runner) completed(p *piece) {
-	r.doing.Lock()
+// queueCompleted is a piece's end at the device.
+func (r *runner) queueCompleted(p *piece) {
+	r.endedMu.Lock()
 	p.next, r.done = r.done, p
-	r.doing.Unlock()
-	r.poke()
+	r.endedMu.Unlock()
+	r.wakeGiver()
 }
 
-func (r *runner) poke() {
+func (r *runner) wakeGiver() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// give gives requests back.
-func (r *runner) give() {
-	defer r.log.drop()
+// giveBack gives requests back when they have ended.
+func (r *runner) giveBack() {
+	defer r.log.release()
 	for {
 		select {
 		case <-r.wake:
 		case <-r.over:
-			r.mem.leave() // unlocked: the first goroutine has ended
+			r.mem.release() // unlocked: the first goroutine has ended
 			return
 		}
-		if err := r.giveAll(); err != nil {
+		if err := r.giveBackEnded(); err != nil {
 			r.f.fail(err)
 		}
 	}
 }
 
-// drop is leave for a region that there may not be.
-func (r *region) drop() {
-	if r != nil {
-		r.leave()
-	}
-}
-
-func (r *runner) giveAll() (err error) {
-	r.doing.Lock()
+func (r *runner) giveBackEnded() (err error) {
+	r.endedMu.Lock()
 	p := r.done
 	r.done = nil
-	r.doing.Unlock()
+	r.endedMu.Unlock()
 	for p != nil {
 		next := p.next
-		done, perr := r.place(p)
+		done, perr := r.endPiece(p)
 		if perr != nil {
 			err = perr
 		}
 		if done {
-			r.part(p.req)
+			r.endPart(p.req)
 		}
 		p = next
 	}
-	r.doing.Lock()
+	r.endedMu.Lock()
 	list := r.finished
 	r.finished = nil
-	r.doing.Unlock()
+	r.endedMu.Unlock()
 	if list == nil {
 		return err
 	}
-	n, call, perr := r.push(list)
+	n, call, perr := r.pushAll(list)
 	if call {
-		if serr := r.told.signal(r.call.Load()); err == nil {
+		if serr := r.callSignal.signal(r.call.Load()); err == nil {
 			err = serr
 		}
 	}
 	if err == nil {
 		err = perr
 	}
-	r.ended(n)
+	r.countEnded(n)
 	return err
 }
 
-// place has what a piece has read in the guest's memory, and ends it. It reports false where
-// the piece goes on.
-func (r *runner) place(p *piece) (done bool, err error) {
+// endPiece delivers what a piece has read to the guest's memory, and ends it. It reports false
+// if the piece is read once more.
+func (r *runner) endPiece(p *piece) (done bool, err error) {
 	switch {
 	case p.errno != 0:
 		p.req.fail(p.errno)
@@ -368,19 +362,19 @@ func (r *runner) place(p *piece) (done bool, err error) {
 	return true, err
 }
 
-// push gives the requests back to the ring, unless the front end is gone, whose next one
-// finds them under way.
-func (r *runner) push(list *request) (n int, call bool, err error) {
+// pushAll gives the requests back to the ring, unless the front end is gone: its successor finds
+// them under way.
+func (r *runner) pushAll(list *request) (n int, call bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ring, gone := r.ring, r.f.gone.Load()
 	if !gone {
-		err = touch(func() error {
+		err = guarded(func() error {
 			for q := list; q != nil; q = q.next {
 				if q.status != nil {
 					q.status[0] = q.result()
 				}
-				ring.push(&q.chain, q.written())
+				ring.push(&q.chain, q.bytesWritten())
 			}
 			call = ring.publish()
 			return nil
@@ -390,7 +384,7 @@ func (r *runner) push(list *request) (n int, call bool, err error) {
 		next := q.next
 		r.f.srv.count(q)
 		q.chain.reset()
-		q.mem.leave()
+		q.mem.release()
 		q.mem, q.data, q.status, q.fl, q.n = nil, nil, nil, 0, 0
 		q.next, r.free = r.free, q
 		q = next
@@ -398,8 +392,8 @@ func (r *runner) push(list *request) (n int, call bool, err error) {
 	return n, call, err
 }
 
-// ended counts n of out.
-func (r *runner) ended(n int) {
+// countEnded subtracts n from out.
+func (r *runner) countEnded(n int) {
 	r.mu.Lock()
 	r.out -= n
 	over := r.out == 0
@@ -409,17 +403,16 @@ func (r *runner) ended(n int) {
 	}
 }
 
-// move has the ring in other memory from now on. It fails if that has not all of it.
-func (r *runner) move(mem *memory, at vringAddr) error {
+// relocate moves the ring to other memory. It fails if not all of it is there.
+func (r *runner) relocate(mem *memory, at vringAddr) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	place := r.ring.place
-	if err := place(mem, at); err != nil {
+	if err := r.ring.relocate(mem, at); err != nil {
 		return err
 	}
 	old := r.mem
-	r.mem = mem.enter()
-	old.leave()
+	r.mem = mem.retain()
+	old.release()
 	return nil
 }
 

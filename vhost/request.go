@@ -38,10 +38,10 @@ type piece struct {
 // Complete implements block.Completion.
 func (p *piece) Complete(errno syscall.Errno) {
 	p.errno = errno
-	p.req.r.completed(p)
+	p.req.r.queueCompleted(p)
 }
 
-// fail notes an error of the request.
+// fail notes an error of the request, of which the first counts.
 func (q *request) fail(err error) {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errno == 0 {
@@ -61,17 +61,17 @@ func (q *request) result() byte {
 	return blkIOError
 }
 
-// written is how many bytes of the guest's memory were written, with the status.
-func (q *request) written() uint32 {
+// bytesWritten is how many bytes of the guest's memory were written, with the status.
+func (q *request) bytesWritten() uint32 {
 	if q.op == block.OpRead && q.errno.Load() == 0 {
 		return q.n + 1
 	}
 	return 1
 }
 
-// understand reads what the guest asks for. An error is the request's. fatal is one of the
-// ring's: there is no place for a result.
-func (q *request) understand(d *disk) (err, fatal error) {
+// parse reads what the guest asks for. err is the request's result; fatal is an error of the
+// ring: there is no room for a result.
+func (q *request) parse(d *disk) (err, fatal error) {
 	c := &q.chain
 	if c.inLen == 0 {
 		return nil, ringError("a request has no room for its result")
@@ -84,7 +84,7 @@ func (q *request) understand(d *disk) (err, fatal error) {
 	if c.outLen < blkHdrLen {
 		return syscall.EINVAL, nil
 	}
-	gather(hdr[:], c.out)
+	gather(hdr[:], c.out, 0)
 	h := parseBlkHeader(hdr[:])
 	c.out, c.outLen = skip(c.out, blkHdrLen), c.outLen-blkHdrLen
 	q.off = h.sector * sectorSize
@@ -93,14 +93,14 @@ func (q *request) understand(d *disk) (err, fatal error) {
 	}
 	switch h.typ {
 	case blkIn:
-		return q.transfer(d, block.OpRead, c.in, c.inLen), nil
+		return q.parseTransfer(d, block.OpRead, c.in, c.inLen), nil
 	case blkOut:
-		return q.transfer(d, block.OpWrite, c.out, c.outLen), nil
+		return q.parseTransfer(d, block.OpWrite, c.out, c.outLen), nil
 	case blkFlush:
 		q.op, q.off = block.OpFlush, 0
-		return d.may(q.op, 0, 0), nil
+		return d.refusal(q.op, 0, 0), nil
 	case blkDiscard, blkWriteZeroes:
-		return q.rangeOf(d, h.typ), nil
+		return q.parseRange(d, h.typ), nil
 	case blkGetID:
 		q.op, q.n = block.OpRead, uint32(min(c.inLen, blkIDLen))
 		var id [blkIDLen]byte
@@ -111,8 +111,8 @@ func (q *request) understand(d *disk) (err, fatal error) {
 	return syscall.EOPNOTSUPP, nil
 }
 
-// transfer is a request with data.
-func (q *request) transfer(d *disk, op block.Op, data [][]byte, n uint64) error {
+// parseTransfer sets what a request with data asks for.
+func (q *request) parseTransfer(d *disk, op block.Op, data [][]byte, n uint64) error {
 	q.op, q.data = op, data
 	if n > maxRequest {
 		return syscall.EINVAL
@@ -121,20 +121,20 @@ func (q *request) transfer(d *disk, op block.Op, data [][]byte, n uint64) error 
 	if op == block.OpWrite && d.writeThrough.Load() {
 		q.fl = block.FUA
 	}
-	return d.may(op, q.off, q.n)
+	return d.refusal(op, q.off, q.n)
 }
 
-// rangeOf is a request about a range, which its data names.
-func (q *request) rangeOf(d *disk, typ uint32) error {
+// parseRange sets what a request about a range asks for, which its data names.
+func (q *request) parseRange(d *disk, typ uint32) error {
 	q.op = block.OpTrim
 	if typ == blkWriteZeroes {
 		q.op = block.OpWriteZeroes
 	}
 	if q.chain.outLen != blkRangeLen {
-		return syscall.EINVAL // one was announced as the most
+		return syscall.EINVAL // one range was announced as the most
 	}
 	var b [blkRangeLen]byte
-	gather(b[:], q.chain.out)
+	gather(b[:], q.chain.out, 0)
 	r := parseBlkRange(b[:])
 	switch {
 	case r.flags&^rangeUnmap != 0, typ == blkDiscard && r.flags != 0:
@@ -148,14 +148,7 @@ func (q *request) rangeOf(d *disk, typ uint32) error {
 	if d.writeThrough.Load() {
 		q.fl |= block.FUA
 	}
-	return d.may(q.op, q.off, q.n)
-}
-
-// gather fills b from the beginning of segs.
-func gather(b []byte, segs [][]byte) {
-	for _, s := range segs {
-		b = b[copy(b, s):]
-	}
+	return d.refusal(q.op, q.off, q.n)
 }
 
 // skip drops the first n bytes of segs, in place.
@@ -195,8 +188,8 @@ func scatterFrom(c cursor, segs [][]byte, at uint32, b []byte) cursor {
 	return c
 }
 
-// collect copies what begins at byte at of segs to b.
-func collect(b []byte, segs [][]byte, at uint32) {
+// gather copies what begins at byte at of segs to b.
+func gather(b []byte, segs [][]byte, at uint32) {
 	for _, s := range segs {
 		if int(at) >= len(s) {
 			at -= uint32(len(s))

@@ -9,8 +9,8 @@ import (
 
 // ring is a virtqueue, split or packed (virtio 1.2 sections 2.7 and 2.8), with the log of its
 // requests under way if the front end has one. All of it is in the front end's memory, which
-// changes at any time: what is used is read once, and then checked. The methods run within
-// touch, one at a time.
+// may change at any time: what is used is read once, and then checked. The methods run within
+// guarded, one at a time.
 type ring interface {
 	// pop takes the next request, those of the log first. ok is false if there is none. It
 	// fails if the ring is broken.
@@ -23,9 +23,9 @@ type ring interface {
 	rearm() (more bool)
 	// base is where the ring goes on after a stop.
 	base() uint32
-	// place finds the ring in other memory. It fails, and changes nothing, if not all of it is
-	// there.
-	place(mem *memory, at vringAddr) error
+	// relocate finds the ring in other memory. It fails, and changes nothing, if not all of it
+	// is there.
+	relocate(mem *memory, at vringAddr) error
 }
 
 // chain is the memory of one request.
@@ -65,16 +65,16 @@ func (w *walker) parse(b []byte) desc {
 	return d
 }
 
-// add adds what a descriptor has to a request, which may be a table of others.
-func (w *walker) add(c *chain, d desc) (err error) {
+// addDescriptor adds the memory of a descriptor, which may name a table of others, to a request.
+func (w *walker) addDescriptor(c *chain, d desc) (err error) {
 	if d.flags&descIndirect == 0 {
-		return w.addOne(c, d)
+		return w.addBuffer(c, d)
 	}
 	n := int(d.len) / descLen
 	if d.flags&descNext != 0 || d.len%descLen != 0 || n == 0 || n > maxChain {
 		return ringError("a table of descriptors has %d bytes and the flags %#x", d.len, d.flags)
 	}
-	if w.parts, err = w.mem.guest(d.addr, uint64(d.len), w.parts[:0]); err != nil {
+	if w.parts, err = w.mem.appendGuest(d.addr, uint64(d.len), w.parts[:0]); err != nil {
 		return err
 	}
 	w.table = w.table[:0]
@@ -86,7 +86,7 @@ func (w *walker) add(c *chain, d desc) (err error) {
 		if d.flags&descIndirect != 0 {
 			return ringError("a table of descriptors has another in it")
 		}
-		if err := w.addOne(c, d); err != nil {
+		if err := w.addBuffer(c, d); err != nil {
 			return err
 		}
 		switch {
@@ -103,18 +103,18 @@ func (w *walker) add(c *chain, d desc) (err error) {
 	return nil
 }
 
-func (w *walker) addOne(c *chain, d desc) (err error) {
+func (w *walker) addBuffer(c *chain, d desc) (err error) {
 	if c.descs++; c.descs > maxChain {
 		return ringError("a request has more than %d descriptors: they go in a circle, or are too many", maxChain)
 	}
 	switch {
 	case d.flags&descWrite != 0:
-		c.in, err = w.mem.guest(d.addr, uint64(d.len), c.in)
+		c.in, err = w.mem.appendGuest(d.addr, uint64(d.len), c.in)
 		c.inLen += uint64(d.len)
 	case c.inLen > 0:
 		return ringError("a request has memory to be read behind memory to be written")
 	default:
-		c.out, err = w.mem.guest(d.addr, uint64(d.len), c.out)
+		c.out, err = w.mem.appendGuest(d.addr, uint64(d.len), c.out)
 		c.outLen += uint64(d.len)
 	}
 	if len(c.in)+len(c.out) > maxChain {
@@ -126,8 +126,8 @@ func (w *walker) addOne(c *chain, d desc) (err error) {
 // errRing matches the errors of rings that a front end has broken.
 var errRing = errors.New("vhost: the front end's ring")
 
-// Words of 32 and 64 bits are read and written whole and in order, since the guest, or who
-// comes after this process was killed, sees them meanwhile. b[off:] is aligned.
+// Words of 32 and 64 bits are read and written whole and in order, since the guest, or the
+// successor of a process that was killed, sees them meanwhile. b[off:] is aligned.
 
 func load32(b []byte, off int) uint32 {
 	_ = b[off+3]
@@ -157,9 +157,9 @@ func load16(b []byte, off int) uint16 {
 	return uint16(atomic.LoadUint32((*uint32)(unsafe.Add(p, -int(odd)))) >> (8 * odd))
 }
 
-// fence has what was stored seen before anything that is loaded afterwards.
+// fence orders what was stored before anything that is loaded afterwards.
 func fence(word *atomic.Uint32) { word.Add(1) }
 
-// wantsCall reports whether the other side, who wants to be told of event, is to be told when
+// wantsCall reports whether the other side, which wants a notification at event, gets one when
 // an index has gone from old to now (virtio 1.2 section 2.7.7.2).
 func wantsCall(event, old, now uint16) bool { return now-event-1 < now-old }

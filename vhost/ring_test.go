@@ -14,7 +14,7 @@ func TestRingStaysWhereOtherMemoryLacksPartOfIt(t *testing.T) {
 	share := func(size uint64) *memory {
 		whole := make([]byte, size+64)
 		from := -int(uintptr(unsafe.Pointer(&whole[0]))) & 63
-		r := &region{place: place{size: size, user: user}, mem: whole[from:][:size:size]}
+		r := &region{regionInfo: regionInfo{size: size, user: user}, mem: whole[from:][:size:size]}
 		r.refs.Store(1)
 		m, err := newMemory([]*region{r})
 		if err != nil {
@@ -37,10 +37,10 @@ func TestRingStaysWhereOtherMemoryLacksPartOfIt(t *testing.T) {
 		for _, size := range []uint64{128, 1025, 2049} {
 			other := share(size)
 			before := string(other.regions[0].mem)
-			if err := ring.place(other, at); err == nil {
+			if err := ring.relocate(other, at); err == nil {
 				t.Fatalf("packed %v: a ring in a memory of %d bytes", packed, size)
 			}
-			if err := touch(func() error {
+			if err := guarded(func() error {
 				ring.rearm()
 				ring.push(&chain{slots: 1}, 1)
 				ring.publish()

@@ -3,7 +3,6 @@ package vhost
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -11,9 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/internal/accept"
 )
 
 // Config configures a Server.
@@ -40,7 +38,7 @@ type Server struct {
 	size  atomic.Uint64 // bytes
 	stats counters
 
-	patience patience // with the memory of front ends
+	faultBudget faultBudget // of the memory of front ends
 
 	mu      sync.Mutex // guards the fields below it
 	current *frontend
@@ -54,7 +52,7 @@ type counters struct {
 
 // Stats are a server's figures.
 type Stats struct {
-	Connected             bool   // a front end is
+	Connected             bool   // a front end is connected
 	Reads, Writes         uint64 // requests that succeeded
 	ReadBytes, WriteBytes uint64 // theirs
 	Errors                uint64 // requests that failed
@@ -81,7 +79,7 @@ func NewServer(cfg Config) *Server {
 // Stats returns the figures since NewServer.
 func (s *Server) Stats() Stats {
 	c := &s.stats
-	return Stats{Connected: s.now() != nil, Reads: c.ops[block.OpRead].Load(), Writes: c.ops[block.OpWrite].Load(),
+	return Stats{Connected: s.currentFrontend() != nil, Reads: c.ops[block.OpRead].Load(), Writes: c.ops[block.OpWrite].Load(),
 		ReadBytes: c.readBytes.Load(), WriteBytes: c.writtenBytes.Load(), Errors: c.errors.Load()}
 }
 
@@ -105,18 +103,18 @@ func (s *Server) count(q *request) {
 func (s *Server) resize(size uint64) {
 	for was := s.size.Load(); !s.size.CompareAndSwap(was, max(was, size)); was = s.size.Load() {
 	}
-	if f := s.now(); f != nil {
-		f.resized()
+	if f := s.currentFrontend(); f != nil {
+		f.sendConfigChange()
 	}
 }
 
-func (s *Server) now() *frontend {
+func (s *Server) currentFrontend() *frontend {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current
 }
 
-func (s *Server) set(f *frontend) {
+func (s *Server) setCurrent(f *frontend) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current = f
@@ -133,7 +131,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		defer d.OnResize(s.resize)()
 		s.resize(d.Geometry().Size) // it may have grown before
 	}
-	next := make(chan socket, 1) // who is served next
+	next := make(chan socket, 1) // the front end that is served next
 	defer func() {
 		select {
 		case nc := <-next:
@@ -141,50 +139,33 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		default:
 		}
 	}()
-	sctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	defer context.AfterFunc(sctx, func() { ln.Close() })()
 	wg.Go(func() {
 		for {
 			select {
 			case nc := <-next:
-				s.serve(sctx, nc)
+				s.serve(ctx, nc)
 				nc.Close()
-			case <-sctx.Done():
+			case <-ctx.Done():
 				return
 			}
 		}
 	})
-	for {
-		nc, err := ln.Accept()
-		switch {
-		case err == nil:
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS):
-			s.log.Warn("vhost: cannot accept a front end; trying again", "error", err)
-			select {
-			case <-time.After(acceptPause):
-			case <-ctx.Done():
-			}
-			continue
-		default:
-			ln.Close()
-			return fmt.Errorf("vhost: accept on %v: %w", ln.Addr(), err)
-		}
+	return accept.Loop(ctx, ln, "vhost", s.log, func(nc net.Conn) {
 		c, ok := nc.(socket)
-		if f := s.now(); !ok || f != nil && !hasHungUp(f.nc) || !makeRoom(next) {
+		if f := s.currentFrontend(); !ok || f != nil && !hasHungUp(f.nc) || !makeRoom(next) {
 			s.log.Warn("vhost: a front end is refused", "error", errBusy)
 			nc.Close()
-			continue
+			return
 		}
 		next <- c
-	}
+	})
 }
 
-// makeRoom drops who waits and has hung up. It reports false if there is one who has not.
+// makeRoom drops the front end that waits if it has hung up. It reports false if it has not.
 func makeRoom(next chan socket) bool {
 	select {
 	case nc := <-next:
@@ -201,12 +182,12 @@ func makeRoom(next chan socket) bool {
 // serve serves one front end to its end.
 func (s *Server) serve(ctx context.Context, nc socket) {
 	f := newFrontend(context.WithoutCancel(ctx), s, nc)
-	s.set(f)
+	s.setCurrent(f)
 	s.log.Debug("vhost: a front end is connected")
 	err := f.run(ctx)
 	// What has not ended waits for the device, or for this server's end.
-	f.end(ctx)
-	s.set(nil)
+	f.tearDown(ctx)
+	s.setCurrent(nil)
 	switch {
 	case errors.Is(err, io.EOF) || errors.Is(err, errStopped):
 		s.log.Debug("vhost: the front end is gone")

@@ -16,9 +16,9 @@ type splitRing struct {
 	called    uint16 // as it was when the guest was told last
 	hasCalled bool
 	busy      []bool   // by head: taken and not given back
-	again     []uint16 // heads of the log's that are to be taken first
+	replay    []uint16 // heads of the log's that are to be taken first
 	batch     []uint16 // heads that were pushed since the last publish
-	order     atomic.Uint32
+	fenceWord atomic.Uint32
 }
 
 const (
@@ -32,21 +32,21 @@ const (
 // or the log is broken.
 func newSplitRing(mem *memory, num uint16, at vringAddr, base uint32, eventIndex bool, logged []byte) (*splitRing, error) {
 	r := &splitRing{walker: walker{mem: mem}, num: num, eventIndex: eventIndex, busy: make([]bool, num)}
-	if err := r.place(mem, at); err != nil {
+	if err := r.relocate(mem, at); err != nil {
 		return nil, err
 	}
 	if num&(num-1) != 0 {
 		return nil, ringError("a split ring has %d descriptors, no power of two", num)
 	}
 	r.lastAvail = uint16(base)
-	err := touch(func() error {
+	err := guarded(func() error {
 		r.usedIndex = uint16(load32(r.used, 0) >> 16)
 		if logged != nil {
 			var err error
-			if r.log, r.again, err = openSplitLog(logged, num, r.usedIndex); err != nil {
+			if r.log, r.replay, err = openSplitLog(logged, num, r.usedIndex); err != nil {
 				return err
 			}
-			r.lastAvail = r.usedIndex + uint16(len(r.again))
+			r.lastAvail = r.usedIndex + uint16(len(r.replay))
 		}
 		return nil
 	})
@@ -54,18 +54,9 @@ func newSplitRing(mem *memory, num uint16, at vringAddr, base uint32, eventIndex
 	return r, err
 }
 
-// place finds the ring's parts in other memory. Where it fails, the ring stays where it is.
-func (r *splitRing) place(mem *memory, at vringAddr) error {
+func (r *splitRing) relocate(mem *memory, at vringAddr) error {
 	n := uint64(r.num)
-	desc, err := mem.user(at.desc, n*descLen, 16)
-	if err != nil {
-		return err
-	}
-	avail, err := mem.user(at.avail, availLen+2*n, 2)
-	if err != nil {
-		return err
-	}
-	used, err := mem.user(at.used, usedLen+8*n, 4)
+	desc, avail, used, err := mem.ringParts(at, r.num, availLen+2*n, 2, usedLen+8*n)
 	if err != nil {
 		return err
 	}
@@ -77,8 +68,8 @@ func (r *splitRing) base() uint32 { return uint32(r.lastAvail) }
 
 func (r *splitRing) pop(c *chain) (bool, error) {
 	var head uint16
-	if len(r.again) > 0 {
-		head, r.again = r.again[0], r.again[1:]
+	if len(r.replay) > 0 {
+		head, r.replay = r.replay[0], r.replay[1:]
 	} else {
 		index := load16(r.avail, 2)
 		switch ahead := index - r.lastAvail; {
@@ -92,7 +83,7 @@ func (r *splitRing) pop(c *chain) (bool, error) {
 			return false, ringError("it makes descriptor %d of %d available, which is none or under way", head, r.num)
 		}
 		if r.log != nil {
-			r.log.begin(head)
+			r.log.noteTaken(head)
 		}
 		r.lastAvail++
 	}
@@ -103,7 +94,7 @@ func (r *splitRing) pop(c *chain) (bool, error) {
 			return false, ringError("the request at descriptor %d goes on at %d of %d, or in a circle", head, i, r.num)
 		}
 		d := r.parse(r.desc[int(i)*descLen:])
-		if err := r.add(c, d); err != nil {
+		if err := r.addDescriptor(c, d); err != nil {
 			return false, err
 		}
 		if d.flags&descNext == 0 {
@@ -120,7 +111,7 @@ func (r *splitRing) push(c *chain, n uint32) {
 	r.usedIndex++
 	r.busy[c.id] = false
 	if r.log != nil {
-		r.log.end(c.id)
+		r.log.noteUsed(c.id)
 		r.batch = append(r.batch, c.id)
 	}
 }
@@ -132,10 +123,10 @@ func (r *splitRing) publish() (call bool) {
 	r.published = r.usedIndex
 	store32(r.used, 0, uint32(r.usedIndex)<<16) // flags: kicks are welcome
 	if r.log != nil {
-		r.log.settle(r.batch, r.usedIndex)
+		r.log.noteSeen(r.batch, r.usedIndex)
 		r.batch = r.batch[:0]
 	}
-	fence(&r.order)
+	fence(&r.fenceWord)
 	if !r.eventIndex {
 		return load16(r.avail, 0)&noCall == 0
 	}
@@ -149,6 +140,6 @@ func (r *splitRing) rearm() bool {
 		at := 4 + 8*int(r.num)
 		le.PutUint16(r.used[at:], r.lastAvail)
 	}
-	fence(&r.order)
-	return len(r.again) > 0 || load16(r.avail, 2) != r.lastAvail
+	fence(&r.fenceWord)
+	return len(r.replay) > 0 || load16(r.avail, 2) != r.lastAvail
 }

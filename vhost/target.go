@@ -27,8 +27,9 @@ const (
 	targetGone            // nor could it: the memory has gone
 )
 
-// takes reports whether the data that comes now goes to the guest's memory.
-func (t *target) takes(refuse bool) bool {
+// admit notes that data has come, and reports whether it goes to the guest's memory: not if
+// refuse is true, or other data was refused before.
+func (t *target) admit(refuse bool) bool {
 	for {
 		now := t.state.Load()
 		next := uint32(targetTaking)
@@ -46,15 +47,15 @@ func (t *target) takes(refuse bool) bool {
 	}
 }
 
-// Place implements block.Target. It is called while others' data waits behind b: what the
-// guest's memory is longer about than other memory is counted, and where that is too much
-// its data is copied by the front end's own goroutine, for a time.
+// Place implements block.Target. It is called while others' data waits behind b: the time that
+// the guest's memory takes longer than other memory is counted, and where that is too much, its
+// data is copied by the front end's own goroutine for a while.
 func (p *piece) Place(at uint64, b []byte) bool {
 	f := p.req.r.f
 	f.placing.Add(1)
 	defer f.placing.Add(-1)
 	t, began := &p.to, sinceStart()
-	if !t.takes(f.gone.Load() || f.srv.patience.isOver(began)) {
+	if !t.admit(f.gone.Load() || f.srv.faultBudget.isSpent(began)) {
 		return false
 	}
 	pos := p.at + uint32(at)
@@ -62,11 +63,11 @@ func (p *piece) Place(at uint64, b []byte) bool {
 	if c.begin > pos {
 		c = cursor{}
 	}
-	err := touch(func() error {
+	err := guarded(func() error {
 		c = scatterFrom(c, p.req.data, pos, b)
 		return nil
 	})
-	f.srv.patience.spend(began, sinceStart()-began-usual(len(b)))
+	f.srv.faultBudget.spend(began, sinceStart()-began-usualCopyTime(len(b)))
 	if err != nil {
 		t.state.Store(targetGone)
 		return false
@@ -78,7 +79,7 @@ func (p *piece) Place(at uint64, b []byte) bool {
 // submit submits the piece, whose data goes to the guest's memory if it is a read, the device
 // can place it, and the front end has not kept others waiting.
 func (p *piece) submit(more bool) {
-	if io, ok := p.io.(block.TargetIO); ok && p.req.op == block.OpRead && !p.req.r.f.srv.patience.isOver(sinceStart()) {
+	if io, ok := p.io.(block.TargetIO); ok && p.req.op == block.OpRead && !p.req.r.f.srv.faultBudget.isSpent(sinceStart()) {
 		p.to.state.Store(targetFree)
 		io.SubmitTo(p, p, more)
 		return
@@ -86,8 +87,8 @@ func (p *piece) submit(more bool) {
 	p.io.Submit(p, more)
 }
 
-// deliver has the data of a piece that was read in the guest's memory. It reports false where the
-// piece is read once more for that. It fails if the memory has gone.
+// deliver sees to it that what a piece has read is in the guest's memory. It reports false where
+// the piece is read once more for that. It fails if the memory has gone.
 func (p *piece) deliver() (done bool, err error) {
 	q := p.req
 	switch p.to.state.Load() {
@@ -100,7 +101,7 @@ func (p *piece) deliver() (done bool, err error) {
 	case targetGone:
 		err = errTruncated
 	default:
-		err = touch(func() error {
+		err = guarded(func() error {
 			at := p.at
 			for _, b := range p.io.Buffers() {
 				scatter(q.data, at, b)
@@ -115,42 +116,42 @@ func (p *piece) deliver() (done bool, err error) {
 	return true, err
 }
 
-// patience is how much longer a front end's memory may take, where data is placed in it, than
-// other memory would: the kernel may have to find it first, and the stream that the data comes
-// by waits meanwhile, which others use. It is a tenth of the time, and 100 ms at once. Where
-// it is over, it comes back when all has been made up for.
-type patience struct {
-	due  atomic.Int64 // when all that was taken has been made up for
-	back atomic.Int64 // when it comes back
+// faultBudget is how much longer a front end's memory may take, where data is placed in it, than
+// other memory would: the kernel may have to find a page first, and the stream that the data
+// comes by, which others use, waits meanwhile. It is a tenth of the time, and 100 ms at once.
+// Once it is spent, it is there again when all has been made up for.
+type faultBudget struct {
+	due  atomic.Int64 // when all that was spent has been made up for
+	back atomic.Int64 // when it is there again
 }
 
 const (
-	patienceShare = 10
-	patienceBurst = 100 * time.Millisecond
+	faultShare = 10
+	faultBurst = 100 * time.Millisecond
 )
 
-func (p *patience) isOver(now time.Duration) bool { return now < time.Duration(p.back.Load()) }
+func (f *faultBudget) isSpent(now time.Duration) bool { return now < time.Duration(f.back.Load()) }
 
-// spend counts what was taken at a time.
-func (p *patience) spend(now, took time.Duration) {
+// spend counts time that was taken.
+func (f *faultBudget) spend(now, took time.Duration) {
 	if took <= 0 {
 		return
 	}
 	for {
-		old := p.due.Load()
-		due := max(time.Duration(old), now) + patienceShare*min(took, time.Hour)
-		if !p.due.CompareAndSwap(old, int64(due)) {
+		old := f.due.Load()
+		due := max(time.Duration(old), now) + faultShare*min(took, time.Hour)
+		if !f.due.CompareAndSwap(old, int64(due)) {
 			continue
 		}
-		if due-now > patienceShare*patienceBurst {
-			p.back.Store(int64(due))
+		if due-now > faultShare*faultBurst {
+			f.back.Store(int64(due))
 		}
 		return
 	}
 }
 
-// usual is how long it takes at most to copy n bytes to memory that is there.
-func usual(n int) time.Duration { return 20*time.Microsecond + time.Duration(n) }
+// usualCopyTime is how long it takes at most to copy n bytes to memory that is there.
+func usualCopyTime(n int) time.Duration { return 20*time.Microsecond + time.Duration(n) }
 
 var start = time.Now()
 

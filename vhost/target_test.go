@@ -63,27 +63,27 @@ func TestPlacingAllocatesNothing(t *testing.T) {
 // Patience is over after a burst, or a share, of what memory takes beyond the usual, comes back
 // when all has been made up for, and is not over for what stays below.
 func TestPatience(t *testing.T) {
-	var p patience
+	var p faultBudget
 	now := time.Hour
 	p.spend(now, -time.Hour)
-	p.spend(now, patienceBurst)
-	if p.isOver(now) {
+	p.spend(now, faultBurst)
+	if p.isSpent(now) {
 		t.Error("it is over for a burst that may be")
 	}
 	p.spend(now, time.Millisecond)
-	back := now + patienceShare*(patienceBurst+time.Millisecond)
-	if !p.isOver(now) || !p.isOver(back-1) || p.isOver(back) {
+	back := now + faultShare*(faultBurst+time.Millisecond)
+	if !p.isSpent(now) || !p.isSpent(back-1) || p.isSpent(back) {
 		t.Error("it is not over until all has been made up for")
 	}
-	for now = back; now < 2*time.Hour; now += patienceShare * time.Millisecond {
-		if p.spend(now, time.Millisecond); p.isOver(now) {
+	for now = back; now < 2*time.Hour; now += faultShare * time.Millisecond {
+		if p.spend(now, time.Millisecond); p.isSpent(now) {
 			t.Fatal("it is over for a share that may be")
 		}
 	}
-	for n := 0; !p.isOver(now); n++ {
-		if p.spend(now, time.Millisecond); n > int(2*patienceBurst/time.Millisecond) {
+	for n := 0; !p.isSpent(now); n++ {
+		if p.spend(now, time.Millisecond); n > int(2*faultBurst/time.Millisecond) {
 			t.Fatal("it has no end")
 		}
-		now += (patienceShare - 1) * time.Millisecond / 2
+		now += (faultShare - 1) * time.Millisecond / 2
 	}
 }

@@ -12,7 +12,7 @@ import (
 // runs on are little-endian.
 var le = binary.LittleEndian
 
-// kind is what a message of the front end's asks for.
+// kind is the kind of a message.
 type kind uint32
 
 const (
@@ -86,7 +86,7 @@ const (
 	flagNeedReply = 1 << 3
 )
 
-// errWire matches the errors of what the protocol does not know.
+// errWire matches the errors of messages that break the protocol.
 var errWire = errors.New("vhost: the front end breaks the protocol")
 
 func broken(format string, args ...any) error {
@@ -128,7 +128,7 @@ func appendHeader(b []byte, k kind, flags uint32, size int) []byte {
 	return le.AppendUint32(b, uint32(size))
 }
 
-// vringState is a number of a ring's.
+// vringState is a number that belongs to a ring.
 type vringState struct{ index, num uint32 }
 
 func parseVringState(p []byte) vringState { return vringState{le.Uint32(p), le.Uint32(p[4:])} }
@@ -143,23 +143,23 @@ func parseVringAddr(p []byte) vringAddr {
 	return vringAddr{le.Uint32(p), le.Uint32(p[4:]), le.Uint64(p[8:]), le.Uint64(p[16:]), le.Uint64(p[24:])}
 }
 
-// place is where a region of the front end's memory is: in the guest, in the front end, and
+// regionInfo is where a region of the front end's memory is: in the guest, in the front end, and
 // in its file.
-type place struct{ guest, size, user, offset uint64 }
+type regionInfo struct{ guest, size, user, offset uint64 }
 
-func parsePlace(p []byte) place {
-	return place{le.Uint64(p), le.Uint64(p[8:]), le.Uint64(p[16:]), le.Uint64(p[24:])}
+func parseRegionInfo(p []byte) regionInfo {
+	return regionInfo{le.Uint64(p), le.Uint64(p[8:]), le.Uint64(p[16:]), le.Uint64(p[24:])}
 }
 
 // parseMemTable parses the regions of SET_MEM_TABLE, which come with a descriptor each. It
 // fails for another number of them.
-func parseMemTable(p []byte, fds int) (all []place, err error) {
+func parseMemTable(p []byte, fds int) (all []regionInfo, err error) {
 	n := le.Uint32(p)
 	if n > maxTable || len(p) != 8+int(n)*regionLen || int(n) != fds {
 		return nil, broken("SET_MEM_TABLE of %d bytes has %d regions and %d descriptors", len(p), n, fds)
 	}
 	for p = p[8:]; len(p) > 0; p = p[regionLen:] {
-		all = append(all, parsePlace(p))
+		all = append(all, parseRegionInfo(p))
 	}
 	return all, nil
 }
@@ -228,7 +228,7 @@ const (
 	protoFeatures = protoMultiQueue | protoReplyAck | protoBackendReq | protoConfig | protoInflight | protoResetDevice | protoMemSlots
 )
 
-// featuresOf are the features of a disk.
+// featuresOf returns the features of a disk.
 func featuresOf(g *block.Geometry) uint64 {
 	f := uint64(featureSegMax | featureBlockSize | featureTopology | featureMultiQueue | featureIndirect | featureEventIndex | featureProtocol | featureVersion1 | featurePacked)
 	set := func(on bool, bits uint64) {
@@ -244,11 +244,11 @@ func featuresOf(g *block.Geometry) uint64 {
 	return f
 }
 
-// wceOffset is where the configuration says whether completed writes may be lost.
+// wceOffset is where the configuration has whether completed writes may be lost.
 const wceOffset = 32
 
-// config is the configuration of a disk, of maxConfig bytes (virtio 1.2 section 5.2.4).
-func config(g *block.Geometry, writeBack bool) []byte {
+// configSpace returns the configuration of a disk, of maxConfig bytes (virtio 1.2 section 5.2.4).
+func configSpace(g *block.Geometry, writeBack bool) []byte {
 	b := make([]byte, maxConfig)
 	le.PutUint64(b, g.Size/sectorSize)
 	le.PutUint32(b[12:], maxSegments)

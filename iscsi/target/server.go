@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/chap"
+	"github.com/ironwarp/ironwarp/internal/accept"
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/iscsi/tcp"
 	"github.com/ironwarp/ironwarp/scsi/lu"
@@ -149,43 +150,20 @@ func (t *Target) credentials(name string) *chap.Credentials {
 // ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	var initiators sync.WaitGroup
+	defer initiators.Wait()
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { ln.Close() })()
-	for delay := time.Duration(0); ; {
-		nc, err := ln.Accept()
-		if err != nil {
-			var ne interface{ Temporary() bool }
-			switch {
-			case ctx.Err() != nil:
-				return nil
-			case !errors.As(err, &ne) || !ne.Temporary():
-				ln.Close()
-				return fmt.Errorf("target: accept on %v: %w", ln.Addr(), err)
-			}
-			// Out of descriptors or memory: others may free some.
-			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
-			select {
-			case <-time.After(delay):
-			case <-ctx.Done():
-			}
-			continue
-		}
-		delay = 0
-		if !s.admit() {
+	return accept.Loop(ctx, ln, "target", s.log, func(nc net.Conn) {
+		if !s.addLogin() {
 			nc.Close()
-			continue
+			return
 		}
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			s.serve(ctx, nc)
-		}()
-	}
+		initiators.Go(func() { s.serve(ctx, nc) })
+	})
 }
 
-func (s *Server) admit() bool {
+// addLogin counts a connection that has not logged in, unless there are MaxLogins already.
+func (s *Server) addLogin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.logins >= s.cfg.MaxLogins {

@@ -2,6 +2,7 @@ package nbd
 
 import (
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -12,8 +13,8 @@ import (
 
 var errKept = errors.New("clients that don't read their replies have more of them than is kept")
 
-// mayKeep counts n bytes as kept, if the limit permits.
-func (s *Server) mayKeep(n int) bool {
+// reserveKept counts n more bytes as kept. It reports false if the limit does not permit it.
+func (s *Server) reserveKept(n int) bool {
 	if s.kept.Add(int64(n)) <= s.cfg.MaxKept {
 		return true
 	}
@@ -21,28 +22,28 @@ func (s *Server) mayKeep(n int) bool {
 	return false
 }
 
-// outwait sends the loaded batch from a copy, however long it takes. It returns the slots
+// sendCopy sends the loaded batch from a copy, however long it takes. It returns the slots
 // that it has not released.
-func (c *conn) outwait(batch *slot) (*slot, error) {
+func (c *conn) sendCopy(batch *slot) (*slot, error) {
 	if batch.large == nil {
 		n := c.sock.Pending()
-		if !c.srv.mayKeep(n) {
+		if !c.srv.reserveKept(n) {
 			return batch, errKept
 		}
 		defer c.srv.kept.Add(-int64(n))
 		c.sock.Detach(make([]byte, 0, n))
-		c.finish(batch)
+		c.freeSlots(batch)
 		batch = nil
 	}
 	c.mu.Lock()
 	c.stuck.Store(true)
-	// Those that are ready hold I/Os, too. Nobody else takes them while we are flushing.
+	// The replies that are ready hold I/Os, too. Nobody else sends them while we are flushing.
 	ready := c.ready
 	c.ready = slotList{}
 	c.mu.Unlock()
 	for s := ready.head; s != nil; s = s.next {
 		if s.io != nil {
-			s.keepData()
+			s.keepCopy()
 		}
 	}
 	c.mu.Lock()
@@ -62,19 +63,15 @@ func (c *conn) outwait(batch *slot) (*slot, error) {
 	return batch, err
 }
 
-// keepData copies a read's data and releases its I/O. If there is no room for the copy,
+// keepCopy copies a read's data and releases its I/O. If there is no room for the copy,
 // the client is cut off.
-func (s *slot) keepData() {
+func (s *slot) keepCopy() {
 	n := int(s.req.length)
-	if !s.c.srv.mayKeep(n) {
+	if !s.c.srv.reserveKept(n) {
 		s.c.nc.Close()
 		return
 	}
-	keep := make([]byte, 0, n)
-	for _, b := range s.io.Buffers() {
-		keep = append(keep, b...)
-	}
-	s.keep = keep
+	s.kept = slices.Concat(s.io.Buffers()...)
 	s.io.Release()
 	s.io = nil
 }
@@ -104,20 +101,18 @@ func clock() int64 { return int64(time.Since(epoch)) + 1 }
 // oldest is how long the oldest request has been waiting for the device, 0 if none is.
 func (x *succession) oldest() time.Duration {
 	x.mu.Lock()
-	conns := append([]*conn(nil), x.conns...)
+	conns := slices.Clone(x.conns)
 	x.mu.Unlock()
-	now, first := clock(), int64(0)
+	now := clock()
+	first := now
 	for _, c := range conns {
 		c.mu.Lock()
 		for _, s := range c.slots {
-			if t := s.since.Load(); t != 0 && (first == 0 || t < first) {
+			if t := s.since.Load(); t != 0 && t < first {
 				first = t
 			}
 		}
 		c.mu.Unlock()
 	}
-	if first == 0 {
-		return 0
-	}
-	return time.Duration(max(0, now-first))
+	return time.Duration(now - first)
 }

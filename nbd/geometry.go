@@ -9,8 +9,8 @@ import (
 // geometry is an export's geometry as its clients see it.
 type geometry block.Geometry
 
-// normal fills in what a device left at 0.
-func (g geometry) normal() geometry {
+// withDefaults fills in what a device left at 0.
+func (g geometry) withDefaults() geometry {
 	g.MinBlock = min(max(g.MinBlock, 1), 1<<16)
 	if g.PreferredBlock == 0 {
 		g.PreferredBlock = 4096
@@ -47,9 +47,9 @@ func (g *geometry) transmissionFlags(f features) uint16 {
 	return flags
 }
 
-// check translates a request for the device, or returns the error with which it is
+// translate translates a request for the device, or returns the error with which it is
 // refused ("Command flags", "Request types", "Error values"). size is the device's now.
-func (g *geometry) check(r *request, size uint64, f features) (op block.Op, fl block.Flags, errno syscall.Errno) {
+func (g *geometry) translate(r *request, size uint64, f features) (op block.Op, fl block.Flags, errno syscall.Errno) {
 	allowed := uint16(0)
 	if g.CanFUA {
 		allowed = cmdFlagFUA // valid for all commands, if negotiated
