@@ -33,8 +33,9 @@ type Datamover interface {
 	// goroutine calls it.
 	NoticeSegment(n uint32)
 	// DeallocateTaskResources forgets the Gets of a task that ends before its data have come
-	// (section 8.9). The goroutine of Run calls it.
-	DeallocateTaskResources(itt uint32)
+	// (section 8.9). placing says that data of one of them are arriving in its buffer, which is
+	// not to be used for anything else until DataCompletionNotify has given that Get back.
+	DeallocateTaskResources(itt uint32) (placing bool)
 	// Run receives until the connection ends, and then returns why (sections 8.6 and 9.2). No data
 	// move any more, and no call of the Upper is in progress.
 	Run(u Upper) error

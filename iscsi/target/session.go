@@ -152,10 +152,13 @@ func (x *session) stateOf(t *task) state {
 	return t.state
 }
 
-// endAborted ends a task that was aborted before its data had come.
+// endAborted ends a task that was aborted before its data had come. Data that are arriving in its
+// buffer come to their end first.
 func (x *session) endAborted(t *task) {
 	x.starving = slices.DeleteFunc(x.starving, func(o *task) bool { return o == t })
-	x.mover.DeallocateTaskResources(t.itt)
+	if t.ending = x.mover.DeallocateTaskResources(t.itt) || t.reading; t.ending {
+		return
+	}
 	x.execute(t)
 	t.nexus.Execute(&t.Task)
 }

@@ -18,7 +18,7 @@ import (
 
 // client is an initiator that says what a test has it say.
 type client struct {
-	t       *testing.T
+	t       testing.TB
 	nc      net.Conn
 	digests bool
 	cmdSN   uint32
@@ -27,14 +27,14 @@ type client struct {
 }
 
 // dial connects and logs in with further keys.
-func dial(t *testing.T, s *served, isid byte, keys ...string) *client {
+func dial(t testing.TB, s *served, isid byte, keys ...string) *client {
 	t.Helper()
 	nc, err := net.Dial("tcp", s.address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close() })
-	nc.SetDeadline(time.Now().Add(30 * time.Second)) // a test that hangs fails
+	nc.SetDeadline(time.Now().Add(60 * time.Second)) // a test that hangs fails
 	c := &client{t: t, nc: nc, cmdSN: 1}
 	q := iscsi.LoginRequest{Transit: true, CSG: iscsi.Operational, NSG: iscsi.FullFeature, ISID: [6]byte{0x80, isid}, CmdSN: 1}
 	var h iscsi.BHS
@@ -300,6 +300,26 @@ func TestAbortOfATaskThatHasEnded(t *testing.T) {
 	}
 }
 
+// TestTagIsFreeWithTheStatus: an initiator that has seen a status may use its tag again, before this
+// end has noticed that the status is sent. Both commands come at once here.
+func TestTagIsFreeWithTheStatus(t *testing.T) {
+	c := dial(t, serve(t, target.Config{}, nil, unit{size: 1 << 20}), 1)
+	c.ready()
+	var both []byte
+	for i := range uint32(2) {
+		k := iscsi.Command{Final: true, ITT: 5, CmdSN: c.cmdSN + i}
+		var h iscsi.BHS
+		k.Put(&h)
+		both = append(both, h[:]...)
+	}
+	c.nc.Write(both)
+	for range 2 {
+		if r, _ := c.status(); r.Status != 0 || r.ITT != 5 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 // TestReinstatement: a session with the identifier of another takes its place, and what the earlier
 // had under way is over.
 func TestReinstatement(t *testing.T) {
@@ -397,6 +417,50 @@ func TestInitiatorThatSendsNoMoreData(t *testing.T) {
 			c.command(iscsi.Command{Final: true, Read: true, ITT: 3, EDTL: 512, CDB: [16]byte{scsi.Read10, 8: 1}}, nil)
 			if _, data := c.receive(); !bytes.Equal(data, make([]byte, 512)) {
 				t.Errorf("data of the aborted command were written: % x", data[:min(16, len(data))])
+			}
+		})
+	}
+}
+
+// TestDataOfAnAbortedCommandThatAreStillArriving: a Data-Out of which a part has come when its command
+// is given up fills the command's buffer until it ends. Another command that is given up later, and
+// answered, shows that the time is over.
+func TestDataOfAnAbortedCommandThatAreStillArriving(t *testing.T) {
+	for name, solicited := range map[string]bool{"solicited": true, "unsolicited": false} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, target.Config{DataWait: 50 * time.Millisecond}, nil, unit{size: 1 << 20}, unit{size: 1 << 20})
+			c := dial(t, s, 1, "InitialR2T=No")
+			c.ready()
+			k := write10(1, 2)
+			k.Final = solicited
+			d := iscsi.DataOut{Final: true, ITT: 1, TTT: iscsi.NoTag}
+			c.command(k, nil)
+			if solicited {
+				h, _ := c.receive()
+				r, _ := iscsi.ParseR2T(&h)
+				d.TTT = r.TTT
+			}
+			k = write10(2, 2)
+			k.LUN = [8]byte{1: 1}
+			c.command(k, nil)
+			c.receive() // an R2T
+			var said []byte
+			var h iscsi.BHS
+			for i := range byte(2) {
+				m := iscsi.TaskMgmt{Immediate: true, Function: iscsi.AbortTaskSet, LUN: [8]byte{1: i}, ITT: 3 + uint32(i), CmdSN: c.cmdSN}
+				m.Put(&h)
+				said = append(said, h[:]...)
+			}
+			d.Put(&h)
+			h.SetLengths(0, 1024)
+			c.nc.Write(append(append(said, h[:]...), make([]byte, 500)...))
+			for _, itt := range []uint32{4, 3} {
+				if h, _ := c.receive(); h.Opcode() != iscsi.OpTaskResp || h.ITT() != itt {
+					t.Fatalf("%v %d, where %d should be answered", h.Opcode(), h.ITT(), itt)
+				}
+				if itt == 4 {
+					c.nc.Write(make([]byte, 524))
+				}
 			}
 		})
 	}

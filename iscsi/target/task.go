@@ -32,6 +32,8 @@ type task struct {
 	lun         [8]byte
 	read        bool
 	unsolicited bool // data without R2Ts are awaited
+	reading     bool // some of them are being received
+	ending      bool // it was aborted, and ends when those that are being received have come
 	need        uint32
 	buf         []byte
 	sequence    iscsi.Sequence
@@ -74,12 +76,12 @@ func (x *session) take() *task {
 	return t
 }
 
-// find returns the task of a tag, nil if there is none.
+// find returns the task of a tag, nil if there is none. With its answer a tag is free.
 func (x *session) find(itt uint32) (*task, state) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, t := range x.tasks {
-		if t.state != idle && t.itt == itt {
+		if (t.state == receiving || t.state == executing) && t.itt == itt {
 			return t, t.state
 		}
 	}
@@ -126,7 +128,7 @@ func (x *session) command(p *iscsi.Incoming) error {
 	x.mu.Unlock()
 
 	t.edtl, t.cmdSN, t.lun, t.read = c.EDTL, c.CmdSN, c.LUN, c.Read
-	t.begun, t.unsolicited, t.givenUp, t.bad, t.need, t.buf = false, false, time.Time{}, scsi.Sense{}, 0, nil
+	t.begun, t.unsolicited, t.ending, t.givenUp, t.bad, t.need, t.buf = false, false, false, time.Time{}, scsi.Sense{}, 0, nil
 	t.CDB, t.Attr = c.CDB, lu.Attr(c.Attr)
 	t.Offered = 0
 	if c.Write {
@@ -223,8 +225,14 @@ func (x *session) unsolicited(p *iscsi.Incoming) error {
 	n := uint32(p.BHS.DataLen())
 	place, last := t.sequence.Take(&d, int(n))
 	if place && d.Offset < uint32(len(t.buf)) {
-		if err := p.ReadData(t.buf[d.Offset:min(uint32(len(t.buf)), d.Offset+n)]); err != nil {
+		t.reading = true
+		err := p.ReadData(t.buf[d.Offset:min(uint32(len(t.buf)), d.Offset+n)])
+		if t.reading = false; err != nil {
 			return err
+		}
+		if t.ending {
+			x.endAborted(t)
+			return nil
 		}
 	}
 	if last {
@@ -302,6 +310,10 @@ func (x *session) ask(t *task) {
 func (x *session) DataCompletionNotify(g *iscsi.Get, whole bool) {
 	x.heard.Store(true)
 	t := g.Task.(*task)
+	if t.ending {
+		x.endAborted(t)
+		return
+	}
 	for i := range t.gets {
 		if g == &t.gets[i] {
 			t.busy[i] = false

@@ -27,6 +27,7 @@ type Conn struct {
 
 	// Run's goroutine has these; before it, whoever reads PDUs.
 	upper     iscsi.Upper
+	whenIdle  func()
 	buf       []byte // buf[r:w] is received but not parsed yet
 	r, w      int
 	vec       [2][]byte
@@ -55,7 +56,8 @@ type Conn struct {
 	flushing bool
 	dead     bool // nothing can be sent any more
 	gets     []*iscsi.Get
-	freeTTT  []uint32 // indexes in gets
+	freeTTT  []uint32   // indexes in gets
+	placing  *iscsi.Get // its data are being received
 }
 
 var (
@@ -72,6 +74,7 @@ func NewConn(nc net.Conn) *Conn {
 	c.change.L = &c.mu
 	c.loop = c.sendLoop
 	c.in.ReadData = c.readData
+	c.whenIdle = c.idle
 	return c
 }
 
@@ -94,7 +97,7 @@ func (c *Conn) fill(n int) error {
 // end; the last is the buffer. It returns the bytes read by w.
 func (c *Conn) receive(vec [][]byte) error {
 	for {
-		n, err := c.rd.ReadvOrWait(vec, c.idle)
+		n, err := c.rd.ReadvOrWait(vec, c.whenIdle)
 		if err == sockio.ErrWouldBlock || errors.Is(err, os.ErrDeadlineExceeded) && c.stayAwake() {
 			continue
 		}
@@ -256,7 +259,7 @@ func (c *Conn) Run(u iscsi.Upper) error {
 	}
 	c.dead = true
 	rest := c.first
-	c.first, c.last, c.gets = nil, nil, nil
+	c.first, c.last, c.gets, c.placing = nil, nil, nil, nil
 	c.mu.Unlock()
 	c.nc.Close()
 	c.giveBack(rest)
@@ -297,8 +300,8 @@ func (c *Conn) receiveLoop() error {
 // solicited places data that an R2T has asked for. Data for a tag that is not known are those of a
 // task that was aborted meanwhile: they are dropped.
 func (c *Conn) solicited(d *iscsi.DataOut) error {
-	g := c.asked(d.TTT)
-	if g == nil || g.R2T.ITT != d.ITT {
+	g := c.asked(d.TTT, d.ITT)
+	if g == nil {
 		return c.finish(0, false)
 	}
 	place, ended := g.Sequence.Take(d, c.segment)
@@ -310,23 +313,29 @@ func (c *Conn) solicited(d *iscsi.DataOut) error {
 	} else if err := c.finish(0, false); err != nil {
 		return err
 	}
-	if ended {
-		c.forget(d.TTT)
+	switch {
+	case !c.placed(g, ended):
+		c.upper.DataCompletionNotify(g, false)
+	case ended:
 		_, whole := g.Sequence.Received()
 		c.upper.DataCompletionNotify(g, whole)
 	}
 	return nil
 }
 
-// asked returns what is asked for by a tag, nil if there is nothing. Whoever guesses a tag waits until
-// its R2T has been sent; so does, for a moment, who is quicker than this end's own notice of that.
-func (c *Conn) asked(ttt uint32) *iscsi.Get {
+// asked returns what is asked for by a tag, nil if there is nothing, and notes that its data are being
+// received. Whoever guesses a tag waits until its R2T has been sent; so does, for a moment, who is
+// quicker than this end's own notice of that.
+func (c *Conn) asked(ttt, itt uint32) *iscsi.Get {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for int(ttt) < len(c.gets) {
 		g := c.gets[ttt]
 		switch {
-		case g == nil || !g.Out.Queued:
+		case g == nil || g.R2T.ITT != itt:
+			return nil
+		case !g.Out.Queued:
+			c.placing = g
 			return g
 		case c.flushing:
 			c.change.Wait()
@@ -339,23 +348,35 @@ func (c *Conn) asked(ttt uint32) *iscsi.Get {
 	return nil
 }
 
-func (c *Conn) forget(ttt uint32) {
+// placed notes that data are not being received any more, and forgets what they were asked for by if
+// they have ended. It returns false if that was forgotten meanwhile.
+func (c *Conn) placed(g *iscsi.Get, ended bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gets[ttt] = nil
-	c.freeTTT = append(c.freeTTT, ttt)
+	c.placing = nil
+	ttt := g.R2T.TTT
+	if c.gets[ttt] != g {
+		return false
+	}
+	if ended {
+		c.gets[ttt] = nil
+		c.freeTTT = append(c.freeTTT, ttt)
+	}
+	return true
 }
 
 // DeallocateTaskResources implements iscsi.Datamover.
-func (c *Conn) DeallocateTaskResources(itt uint32) {
+func (c *Conn) DeallocateTaskResources(itt uint32) (placing bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, g := range c.gets {
 		if g != nil && g.R2T.ITT == itt {
+			placing = placing || g == c.placing
 			c.gets[i] = nil
 			c.freeTTT = append(c.freeTTT, uint32(i))
 		}
 	}
+	return placing
 }
 
 // past is a deadline that wakes whoever reads.
