@@ -198,11 +198,11 @@ func (c *Conn) load(batch *iscsi.Out) {
 
 // pdu hands one PDU to the writer: the header from the arena, the data from where they are.
 func (c *Conn) pdu(h *iscsi.BHS, data []byte) {
-	h.SetLengths(0, len(data))
 	at := len(c.arena)
 	c.arena = append(c.arena, h[:]...)
+	(*iscsi.BHS)(c.arena[at:]).SetLengths(0, len(data))
 	if c.headerCRC {
-		c.arena = binary.LittleEndian.AppendUint32(c.arena, crc32c.Checksum(h[:]))
+		c.arena = binary.LittleEndian.AppendUint32(c.arena, crc32c.Checksum(c.arena[at:]))
 	}
 	c.sock.Append(c.arena[at:])
 	if len(data) == 0 {
@@ -211,10 +211,9 @@ func (c *Conn) pdu(h *iscsi.BHS, data []byte) {
 	c.sock.Append(data)
 	at = len(c.arena)
 	var zero [3]byte
-	pad := zero[:iscsi.Pad(len(data))]
-	c.arena = append(c.arena, pad...)
+	c.arena = append(c.arena, zero[:iscsi.Pad(len(data))]...)
 	if c.dataCRC {
-		c.arena = binary.LittleEndian.AppendUint32(c.arena, crc32c.Update(crc32c.Checksum(data), pad))
+		c.arena = binary.LittleEndian.AppendUint32(c.arena, crc32c.Update(crc32c.Checksum(data), c.arena[at:]))
 	}
 	c.sock.Append(c.arena[at:])
 }
