@@ -380,6 +380,12 @@ func (s *scene) faults(c lab.Counts, carried int64) (all []string) {
 func (s *scene) control(t *testing.T) {
 	t.Helper()
 	s.capture(t, "the control: without guard and SA everything is in clear")
+	if s.path == "--path" { // I/O may wait for the other paths' SAs, behind guards that stay
+		for wire := 1; wire < s.wires; wire++ {
+			_, err := s.alpha.Ironwarp(t.Context(), nil, "path", "disconnect", "beta", s.pathBy(t, wire).Name)
+			must(t, err)
+		}
+	}
 	a, b := s.alpha.Host, s.beta.Host
 	for _, err := range []error{a.OverrideGuardOf(s.kind.Protocol(), b, s.port()), b.OverrideGuardOf(s.kind.Protocol(), a, s.port())} {
 		if err != nil {
