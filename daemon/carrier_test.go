@@ -55,7 +55,7 @@ func TestAutoMeasures(t *testing.T) {
 	alpha, beta := &host{t: t, trial: carrier.TrialTime}, newHost(t, "")
 	alpha.begin("")
 	linkOver(alpha, beta, "auto", "auto")
-	p := alpha.d.peers.at(netip.MustParseAddr("127.0.0.1"))
+	p := alpha.d.peers.byAddress(netip.MustParseAddr("127.0.0.1"))
 	for _, k := range []transport.Kind{transport.SCTPUDP, transport.TCP} {
 		if n, err := alpha.d.carriers.Measure(t.Context(), alpha.d.local.Root, p, k); err != nil || n <= 0 {
 			t.Errorf("%v carries %v bytes a second, %v", k, n, err)

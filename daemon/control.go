@@ -36,11 +36,11 @@ type (
 	callerKey struct{}
 )
 
-// callerOf is who makes a request.
+// callerOf returns who makes a request.
 func callerOf(ctx context.Context) local.Caller { return ctx.Value(callerKey{}).(local.Caller) }
 
-// control is the server of the control API.
-func (d *Daemon) control() *http.Server {
+// newControlServer is the server of the control API.
+func (d *Daemon) newControlServer() *http.Server {
 	return &http.Server{
 		Handler:           d.authorized(d.routes(), d.ulpRoutes()),
 		ReadHeaderTimeout: controlHeaderTime,
@@ -55,14 +55,14 @@ func (d *Daemon) control() *http.Server {
 }
 
 // authorized serves root, the daemon's own user and privileged ULPs with all, and
-// other ULPs with theirs. Who it is says the kernel, for each request anew.
+// other ULPs with theirs. It asks the kernel who makes each request.
 func (d *Daemon) authorized(all, ulps http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := r.Context().Value(connKey{}).(*local.Conn)
 		who, ok := d.local.Admit(c.User)
 		if !ok {
 			w.Header().Set("Connection", "close")
-			answer(w, nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("user id %d may not use the control socket of this daemon", c.User.UID),
+			respond(w, nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("user id %d may not use the control socket of this daemon", c.User.UID),
 				Fix: "it answers root, the user it runs as, and the users that ulps: in its configuration names: run the command with sudo"})
 			return
 		}
@@ -74,7 +74,7 @@ func (d *Daemon) authorized(all, ulps http.Handler) http.Handler {
 		}
 		end, err := d.local.Begin(ctx, who, r)
 		if err != nil {
-			answer(w, nil, err)
+			respond(w, nil, err)
 			return
 		}
 		defer end()
@@ -92,7 +92,7 @@ func (d *Daemon) routes() http.Handler {
 	get(mux, "GET /v1/status", func(r *http.Request) (api.Status, error) { return d.Status(r.Context()), nil })
 	get(mux, "POST /v1/reload", func(r *http.Request) (api.Reloaded, error) { return d.Reload(r.Context()) })
 	get(mux, "GET /v1/peers", func(r *http.Request) ([]api.Peer, error) { return d.describePeers(), nil })
-	get(mux, "GET /v1/peers/{name}", func(r *http.Request) (api.Peer, error) { return d.describeNamed(r.PathValue("name")) })
+	get(mux, "GET /v1/peers/{name}", func(r *http.Request) (api.Peer, error) { return d.describePeerNamed(r.PathValue("name")) })
 	post(mux, "POST /v1/peers", func(r *http.Request, s api.PeerSpec) (api.Peer, error) {
 		return d.declarePeer(r.Context(), s.Name, func(main string) error { _, err := AddPeer(main, s); return err })
 	})
@@ -138,7 +138,7 @@ func (d *Daemon) routes() http.Handler {
 	get(mux, "GET /v1/streams", func(*http.Request) ([]api.Stream, error) { return d.streams(), nil })
 	get(mux, "DELETE /v1/streams/{id}", func(r *http.Request) (api.Stream, error) { return d.killStream(r.PathValue("id")) })
 	get(mux, "GET /v1/blocks", func(*http.Request) ([]api.Block, error) { return d.blocks.All(), nil })
-	post(mux, "POST /v1/blocks", func(r *http.Request, b api.BlockRequest) (api.Block, error) { return d.block(r.Context(), b) })
+	post(mux, "POST /v1/blocks", func(r *http.Request, b api.BlockRequest) (api.Block, error) { return d.blockPeer(r.Context(), b) })
 	get(mux, "DELETE /v1/blocks/{peer}", func(r *http.Request) (any, error) {
 		return struct{}{}, d.blocks.Unblock(r.Context(), r.PathValue("peer"))
 	})
@@ -162,7 +162,7 @@ func (d *Daemon) routes() http.Handler {
 	stream(mux, "POST /v1/ping", asCaller(d.ping))
 	stream(mux, "POST /v1/bench", asCaller(d.bench))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, nil, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("the control API has no %s %s", r.Method, r.URL.Path),
+		respond(w, nil, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("the control API has no %s %s", r.Method, r.URL.Path),
 			Fix: "are the command and the daemon of the same version? See `ironwarp version`"})
 	})
 	return mux
@@ -172,20 +172,20 @@ func (d *Daemon) routes() http.Handler {
 func get[Out any](mux *http.ServeMux, pattern string, f func(*http.Request) (Out, error)) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		out, err := f(r)
-		answer(w, out, err)
+		respond(w, out, err)
 	})
 }
 
 // post serves a call with a JSON body.
 func post[In, Out any](mux *http.ServeMux, pattern string, f func(*http.Request, In) (Out, error)) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		in, err := body[In](w, r)
+		in, err := decodeBody[In](w, r)
 		if err != nil {
-			answer(w, nil, err)
+			respond(w, nil, err)
 			return
 		}
 		out, err := f(r, in)
-		answer(w, out, err)
+		respond(w, out, err)
 	})
 }
 
@@ -193,9 +193,9 @@ func post[In, Out any](mux *http.ServeMux, pattern string, f func(*http.Request,
 // ends when the client goes away.
 func stream[In, Out any](mux *http.ServeMux, pattern string, f func(context.Context, In, func(api.Event)) (Out, error)) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		in, err := body[In](w, r)
+		in, err := decodeBody[In](w, r)
 		if err != nil {
-			answer(w, nil, err)
+			respond(w, nil, err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/x-ndjson")
@@ -224,8 +224,8 @@ func stream[In, Out any](mux *http.ServeMux, pattern string, f func(context.Cont
 	})
 }
 
-func body[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
-	// Who is slow keeps a slot of its own busy, and no longer than this. All of them
+func decodeBody[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
+	// A slow client keeps a slot of its own busy, and no longer than this. All connections
 	// have deadlines, so nothing can fail here.
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTime))
@@ -241,7 +241,7 @@ func body[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
 	return in, nil
 }
 
-func answer(w http.ResponseWriter, out any, err error) {
+func respond(w http.ResponseWriter, out any, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 	if err != nil {

@@ -52,7 +52,7 @@ type Options struct {
 	avoid   time.Duration // carrier.Config.Avoid
 	stuck   time.Duration // 0: stuckTime
 	offer   time.Duration // 0: export.OfferTime
-	parting time.Duration // export.Config.Closing
+	closing time.Duration // export.Config.Closing
 	kernel  func() error  // carrier.Config.Kernel
 	// removeGuard takes a guard down, or says why it stays; nil: guard.Remove.
 	removeGuard func(guard.Spec) error
@@ -96,9 +96,9 @@ type Daemon struct {
 	changing changeLock // held while the configuration changes
 	guards   recordedGuards
 
-	mu     sync.Mutex // guards the fields below it
-	closed bool
-	up     bool // it was ready once
+	mu       sync.Mutex // guards the fields below it
+	closed   bool
+	wasReady bool // it was ready once
 }
 
 // Start reads the configuration and brings the daemon up. What only concerns a
@@ -120,13 +120,13 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	}
 	d.repeats = repeats.New(d.log.Handler())
 	d.log = slog.New(d.repeats)
-	d.blocks = blocklist.New(blocklist.Config{Log: d.log, Policy: cfg.Block, Kernel: d.blocker, Peers: d.blockable, Begun: d.keptOut})
+	d.blocks = blocklist.New(blocklist.Config{Log: d.log, Policy: cfg.Block, Kernel: d.kernelBlocker, Peers: d.blocklistPeers, Begun: d.onBlocked})
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.local = local.NewConsumers(d.config)
 	d.disks = attach.New(attach.Config{Log: d.log, Users: d.local, Context: d.ctx, Run: d.run, Config: d.config, Devices: cmp.Or(opt.devices, device.Kernel()),
 		Peer: func(name string) (attach.Peer, error) { return d.findPeer(name) },
 		Choose: func(ctx context.Context, by *local.Consumer, p attach.Peer, path string) (*transport.Config, func(error), error) {
-			to, err := p.(*peer).carrying(path)
+			to, err := p.(*peer).carrierPeer(path)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -136,23 +136,23 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 			v := d.describePeer(p.(*peer), streamCount{})
 			return v.State, v.Problem
 		}})
-	d.carriers = carrier.New(carrier.Config{Log: d.log, Run: d.run, Root: d.local.Root, Peers: d.peers.ofCarriers, Streams: d.sessionStreams,
-		At:    func(a netip.Addr) (carrier.Peer, bool) { p := d.peers.at(a); return p, p != nil },
+	d.carriers = carrier.New(carrier.Config{Log: d.log, Run: d.run, Root: d.local.Root, Peers: d.peers.carrierPeers, Streams: d.sessionStreams,
+		At:    func(a netip.Addr) (carrier.Peer, bool) { p := d.peers.byAddress(a); return p, p != nil },
 		Trial: opt.trial, Avoid: opt.avoid, Kernel: opt.kernel, Rate: opt.rate})
 	d.listeners = listen.New(listen.Config{Log: d.log, Kernel: d.carriers.KernelHas, Open: d.listenAt, Accept: d.accept})
-	d.sas = sas.New(sas.Config{Log: d.log, Peer: func(name string) (sas.Peer, error) { return d.findPeer(name) }, Owner: d.peers.owner})
-	d.guards = recordedGuards{log: d.log, file: guardsFile(cfg.StateDir), take: opt.removeGuard, held: map[guardRecord]string{}}
-	if err := d.open(ctx); err != nil {
+	d.sas = sas.New(sas.Config{Log: d.log, Peer: func(name string) (sas.Peer, error) { return d.findPeer(name) }, Owner: d.peers.ownerName})
+	d.guards = recordedGuards{log: d.log, file: guardsFile(cfg.StateDir), remove: opt.removeGuard, held: map[guardRecord]string{}}
+	if err := d.bringUp(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
-func (d *Daemon) open(ctx context.Context) error {
+func (d *Daemon) bringUp(ctx context.Context) error {
 	if err := d.takeLocks(); err != nil {
 		return err
 	}
-	d.tidy()
+	d.removeLeftovers()
 	cfg := d.config()
 	saved, err := attach.Load(cfg.StateDir)
 	if err != nil {
@@ -173,21 +173,21 @@ func (d *Daemon) open(ctx context.Context) error {
 	}
 	d.changing.Lock()
 	d.guards.load()
-	d.apply(ctx, config.Default(cfg.Path), cfg)
+	d.applyConfig(ctx, config.Default(cfg.Path), cfg)
 	d.disks.Begin(saved)
 	d.changing.Unlock()
 	d.exports.Settle()
 	// Whoever has made systemd start the daemon hears of the disks that are saved.
-	d.http = d.control()
+	d.http = d.newControlServer()
 	d.run(func(context.Context) { d.serveControl(control) })
 	d.run(d.supervise)
 	d.run(d.carriers.Reconsider)
 	d.run(d.watchEvents)
 	d.run(d.blocks.Watch)
-	d.run(d.measure)
+	d.run(d.meterIO)
 	d.run(d.watchdog)
 	d.mu.Lock()
-	d.up = true
+	d.wasReady = true
 	d.mu.Unlock()
 	d.disks.AwaitDevices(ctx)
 	d.log.Info("ironwarp daemon is ready", "version", d.opt.Version, "config", cfg.Path, "socket", cfg.ControlSocket, "peers", len(cfg.Peers), "exports", len(cfg.Exports))
@@ -195,8 +195,8 @@ func (d *Daemon) open(ctx context.Context) error {
 	return nil
 }
 
-// tidy removes what processes that were killed have left.
-func (d *Daemon) tidy() {
+// removeLeftovers removes what processes that were killed have left.
+func (d *Daemon) removeLeftovers() {
 	cfg := d.config()
 	if err := errors.Join(cfg.RemoveTemporary(), wholefile.RemoveTemporary(cfg.StateDir), wholefile.RemoveTemporary(export.Records(cfg.StateDir))); err != nil {
 		d.log.Warn("cannot remove what a process that was killed has left", "error", err)
@@ -236,7 +236,7 @@ func (d *Daemon) takeLocks() error {
 
 // openControl takes the control socket from systemd or makes it.
 func (d *Daemon) openControl(ctx context.Context) (net.Listener, error) {
-	l, err := activated()
+	l, err := socketFromSystemd()
 	if err != nil {
 		return nil, fmt.Errorf("take the control socket from systemd: %w", err)
 	}
@@ -250,7 +250,7 @@ func (d *Daemon) openControl(ctx context.Context) (net.Listener, error) {
 // sockets but stay attached for the next start, and the kernel's guard stays.
 func (d *Daemon) Close() error {
 	d.mu.Lock()
-	first, up := !d.closed, d.up
+	first, up := !d.closed, d.wasReady
 	d.closed = true
 	d.mu.Unlock()
 	if !first {
@@ -261,7 +261,7 @@ func (d *Daemon) Close() error {
 	}
 	d.notify(sd.SdNotifyStopping)
 	// A socket of systemd's stays, and who may connect to it may start the daemon.
-	d.openToUsers(false)
+	d.setSocketAccess(false)
 	d.cancel()
 	var err error
 	for _, s := range []*http.Server{d.http, d.metrics} {
@@ -287,7 +287,7 @@ func (d *Daemon) Close() error {
 		err = errors.Join(err, d.dev.Close())
 	}
 	err = errors.Join(err, d.sas.Close())
-	if names := d.guarded(); len(names) > 0 {
+	if names := d.guardedPeers(); len(names) > 0 {
 		d.log.Info("the kernel's guard stays in place: streams to these peers cannot leave in clear while the daemon is away", "peers", names)
 	}
 	for _, l := range d.locks {
@@ -319,36 +319,36 @@ const retryEvery = 3 * time.Second
 func (d *Daemon) supervise(ctx context.Context) {
 	for range rate.Ticks(ctx, d.opt.retry) {
 		d.repeats.Report(d.log)
-		d.tellNarrow()
+		d.warnNarrowPaths()
 		// Close waits for this goroutine with changing held.
 		if !d.changing.TryLock() {
 			continue
 		}
 		if ctx.Err() == nil {
-			d.repair(ctx)
+			d.retryBroken(ctx)
 		}
 		d.disks.Retry()
 		d.changing.Unlock()
 	}
 }
 
-// measureEvery is how often counters are looked at for rates.
-const measureEvery = time.Second
+// meterEvery is how often counters are sampled for rates.
+const meterEvery = time.Second
 
-// measure looks at the counters of all block I/O again and again.
-func (d *Daemon) measure(ctx context.Context) {
-	for now := range rate.Ticks(ctx, measureEvery) {
+// meterIO samples the counters of all block I/O.
+func (d *Daemon) meterIO(ctx context.Context) {
+	for now := range rate.Ticks(ctx, meterEvery) {
 		d.exports.Meter(now)
 		d.disks.Meter(now)
 	}
 }
 
-// repair tries everything that is broken once. changing is held.
-func (d *Daemon) repair(ctx context.Context) {
-	d.setUpPeers(ctx, slices.DeleteFunc(d.peers.list(), func(p *peer) bool { return !p.lacks() }), true)
-	d.guards.letGo(d.peers.list())
+// retryBroken tries everything that is broken once. changing is held.
+func (d *Daemon) retryBroken(ctx context.Context) {
+	d.setUpPeers(ctx, slices.DeleteFunc(d.peers.list(), func(p *peer) bool { return !p.needsSetUp() }), true)
+	d.guards.removeUnneeded(d.peers.list())
 	cfg := d.config()
-	d.listeners.Listen(ctx, cfg, d.awaits(cfg))
+	d.listeners.Listen(ctx, cfg, d.awaitedPeers(cfg))
 	d.exports.Retry()
 }
 

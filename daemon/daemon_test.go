@@ -59,7 +59,7 @@ type host struct {
 	kernel   func() error // tells whether the kernel has SCTP; nil: the real one
 	stuck    time.Duration
 	offering time.Duration // Options.offer
-	parting  time.Duration // Options.parting
+	parting  time.Duration // Options.closing
 	// removeGuard is Options.removeGuard.
 	removeGuard func(guard.Spec) error
 	devices     *device.Driver // Options.devices
@@ -139,7 +139,7 @@ func (h *host) write(name, text string) {
 }
 
 func (h *host) options() Options {
-	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, offer: h.offering, parting: h.parting, removeGuard: h.removeGuard, devices: h.devices, rate: h.rate, Log: func(config.Log) *slog.Logger {
+	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, offer: h.offering, closing: h.parting, removeGuard: h.removeGuard, devices: h.devices, rate: h.rate, Log: func(config.Log) *slog.Logger {
 		return slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}}
 }

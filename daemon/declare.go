@@ -26,7 +26,7 @@ func (d *Daemon) declarePeer(ctx context.Context, name string, write func(main s
 	if _, err := d.reload(ctx); err != nil {
 		return api.Peer{}, err
 	}
-	return d.describeNamed(name)
+	return d.describePeerNamed(name)
 }
 
 // removePeer removes a peer's declaration and everything that was set up for it. One
@@ -42,7 +42,7 @@ func (d *Daemon) removePeer(ctx context.Context, name string, force bool) (api.R
 	if err != nil {
 		return api.Removed{}, configError(err)
 	}
-	if err := inTheWay(cfg, name, d.disks.List(func(at *attach.Attachment) bool { return at.Key.Peer == name }), force); err != nil {
+	if err := peerInUse(cfg, name, d.disks.List(func(at *attach.Attachment) bool { return at.Key.Peer == name }), force); err != nil {
 		return api.Removed{}, err
 	}
 	if err := config.RemovePeer(cfg.Path, name, force); err != nil {
@@ -51,11 +51,11 @@ func (d *Daemon) removePeer(ctx context.Context, name string, force bool) (api.R
 	if _, err = d.reload(ctx); err != nil {
 		return api.Removed{}, err
 	}
-	return api.Removed{Removed: name, Held: d.guards.why(name)}, nil
+	return api.Removed{Removed: name, Held: d.guards.heldReasons(name)}, nil
 }
 
-// inTheWay names all that keeps a peer from being removed, and how to have it go.
-func inTheWay(cfg *config.Config, name string, disks []*attach.Attachment, force bool) error {
+// peerInUse fails with all that keeps a peer from being removed, and how to end it.
+func peerInUse(cfg *config.Config, name string, disks []*attach.Attachment, force bool) error {
 	var found, do []string
 	if !force {
 		for _, at := range disks {
@@ -102,7 +102,7 @@ func AddPeer(mainFile string, s api.PeerSpec) (string, error) {
 		return "", err
 	}
 	path, err := config.AddPeer(mainFile, p)
-	return path, existing(err, "`ironwarp peer set "+p.Name+"` changes it")
+	return path, declareError(err, "`ironwarp peer set "+p.Name+"` changes it")
 }
 
 // isAnotherHost refuses a peer that ESP is to protect under an address of this host's own.
@@ -124,8 +124,8 @@ func isAnotherHost(p config.Peer) error {
 	return nil
 }
 
-// existing says what to do where a declaration is there already.
-func existing(err error, fix string) error {
+// declareError is configError with a fix for a name that is declared already.
+func declareError(err error, fix string) error {
 	if err == nil {
 		return nil
 	}
@@ -147,7 +147,7 @@ func SetPeer(mainFile string, c api.PeerChange) (string, error) {
 	if !ok {
 		return "", unknownPeer(cfg, c.Name)
 	}
-	s, err := changed(specOf(old), c)
+	s, err := mergeChange(specOf(old), c)
 	if err != nil {
 		return "", err
 	}
@@ -159,20 +159,20 @@ func SetPeer(mainFile string, c api.PeerChange) (string, error) {
 		return "", err
 	}
 	path, err := config.SetPeer(mainFile, p)
-	return path, existing(err, "")
+	return path, declareError(err, "")
 }
 
-// ofSecret and ofCertificates are the keys of a peer that exclude those of the
+// secretKeys and certificateKeys are the keys of a peer that exclude those of the
 // other.
 var (
-	ofSecret       = []string{"psk_file"}
-	ofCertificates = []string{"cert_file", "key_file", "ca_files", "crl_uris", "ocsp_uris", "revocation"}
+	secretKeys      = []string{"psk_file"}
+	certificateKeys = []string{"cert_file", "key_file", "ca_files", "crl_uris", "ocsp_uris", "revocation"}
 )
 
-// changed is a peer with the keys of a change. Keys that what it says now excludes,
-// and that it does not name, go: of certificates where it names a secret, the
+// mergeChange returns a peer with the keys of a change. Keys that the change excludes, and
+// does not name, go: of certificates where it names a secret, the
 // other way round, and of protection where it names another.
-func changed(s api.PeerSpec, c api.PeerChange) (api.PeerSpec, error) {
+func mergeChange(s api.PeerSpec, c api.PeerChange) (api.PeerSpec, error) {
 	was, err := keysOf(s)
 	if err != nil {
 		return s, err
@@ -189,14 +189,14 @@ func changed(s api.PeerSpec, c api.PeerChange) (api.PeerSpec, error) {
 	}
 	switch {
 	case names("psk_file"):
-		replace(append([]string{"auth"}, ofCertificates...)...)
+		replace(append([]string{"auth"}, certificateKeys...)...)
 	case names("cert_file"):
-		replace(append([]string{"auth"}, ofSecret...)...)
+		replace(append([]string{"auth"}, secretKeys...)...)
 	}
 	if names("protection") || names("insecure_plaintext") {
 		replace("protection", "insecure_plaintext")
 		if string(will["protection"]) != `"`+string(config.ProtectIPsec)+`"` {
-			replace(append(append([]string{"local_id", "remote_id", "auth", "profile", "mode", "gateway", "child_sas", "idle_reap"}, ofSecret...), ofCertificates...)...)
+			replace(append(append([]string{"local_id", "remote_id", "auth", "profile", "mode", "gateway", "child_sas", "idle_reap"}, secretKeys...), certificateKeys...)...)
 		}
 	}
 	if names("no_path") && c.NoPath != config.NoPathFail {
@@ -233,7 +233,7 @@ func RemovePeer(mainFile, name string, force bool) (guardErr, err error) {
 	if err != nil {
 		return nil, configError(err)
 	}
-	if err := inTheWay(c, name, nil, force); err != nil {
+	if err := peerInUse(c, name, nil, force); err != nil {
 		return nil, err
 	}
 	if err := config.RemovePeer(mainFile, name, force); err != nil {

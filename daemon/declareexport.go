@@ -19,7 +19,7 @@ func (d *Daemon) declareExport(ctx context.Context, plan func(main string) (expo
 	main := d.config().Path
 	p, err := plan(main)
 	if err == nil {
-		err = p.usable(d.opt.offer)
+		err = p.check(d.opt.offer)
 	}
 	if err == nil {
 		err = d.writeExport(ctx, p, plan)
@@ -28,7 +28,7 @@ func (d *Daemon) declareExport(ctx context.Context, plan func(main string) (expo
 		return api.Export{}, err
 	}
 	d.exports.Await(p.cfg.Name, d.opt.offer)
-	return d.exportNamed(p.cfg.Name)
+	return d.describeExport(p.cfg.Name)
 }
 
 // writeExport writes and applies the declaration that a plan comes to now, if it names the
@@ -44,7 +44,7 @@ func (d *Daemon) writeExport(ctx context.Context, looked exportPlan, plan func(m
 	if err != nil {
 		return err
 	}
-	if p.looks && (!looked.looks || p.cfg.Path != looked.cfg.Path || p.cfg.ReadOnly != looked.cfg.ReadOnly) {
+	if p.needsCheck && (!looked.needsCheck || p.cfg.Path != looked.cfg.Path || p.cfg.ReadOnly != looked.cfg.ReadOnly) {
 		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("the declaration of export %s has changed meanwhile", p.cfg.Name), Fix: "try again"}
 	}
 	if _, err := p.declare(main); err != nil {
@@ -54,8 +54,8 @@ func (d *Daemon) writeExport(ctx context.Context, looked exportPlan, plan func(m
 	return err
 }
 
-// exportNamed describes an export that was declared.
-func (d *Daemon) exportNamed(name string) (api.Export, error) {
+// describeExport describes an export that was declared.
+func (d *Daemon) describeExport(name string) (api.Export, error) {
 	for _, e := range d.exports.List() {
 		if e.Name == name {
 			return e, nil
@@ -80,7 +80,7 @@ func (d *Daemon) repairExport(name string) (api.Export, error) {
 	if err != nil {
 		return api.Export{}, err
 	}
-	return d.exportNamed(name)
+	return d.describeExport(name)
 }
 
 // resizeExport gives an export another size.
@@ -91,7 +91,7 @@ func (d *Daemon) resizeExport(name string, q api.ResizeRequest) (api.Export, err
 	if err != nil {
 		return api.Export{}, err
 	}
-	return d.exportNamed(name)
+	return d.describeExport(name)
 }
 
 // removeExport removes an export's declaration and stops offering it. While peers have
@@ -106,7 +106,7 @@ func (d *Daemon) removeExport(ctx context.Context, name string, force bool) (err
 	defer d.changing.Unlock()
 	for _, i := range d.exports.Server().Exports() {
 		if i.Name == name && len(i.Openers) > 0 && !force {
-			peer := d.peers.name(i.Openers[0].Peer)
+			peer := d.peers.nameOrIdentity(i.Openers[0].Peer)
 			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("export %s is in use: peer %s has it attached", name, peer),
 				Fix: fmt.Sprintf("detach it there first, or use --force: I/O of %s fails then", peer)}
 		}
@@ -120,25 +120,25 @@ func (d *Daemon) removeExport(ctx context.Context, name string, force bool) (err
 
 // exportPlan is an export as it is to be declared.
 type exportPlan struct {
-	cfg   config.Export
-	looks bool   // whether its storage can be exported has to be looked at
-	was   string // the path that the export has
-	write func(mainFile string, e config.Export) (string, error)
-	taken string // what to do where the name is taken
+	cfg        config.Export
+	needsCheck bool   // whether its storage can be exported is to be checked
+	oldPath    string // the path that the export has
+	write      func(mainFile string, e config.Export) (string, error)
+	fixExists  string // what to do where the name is taken
 }
 
-// usable says why the storage cannot be exported.
-func (p *exportPlan) usable(most time.Duration) error {
-	if !p.looks {
+// check fails if the storage cannot be exported.
+func (p *exportPlan) check(most time.Duration) error {
+	if !p.needsCheck {
 		return nil
 	}
-	return export.Usable(p.cfg, p.was, most)
+	return export.Usable(p.cfg, p.oldPath, most)
 }
 
 // declare writes the declaration, and returns the file.
 func (p *exportPlan) declare(mainFile string) (string, error) {
 	path, err := p.write(mainFile, p.cfg)
-	return path, existing(err, p.taken)
+	return path, declareError(err, p.fixExists)
 }
 
 func planExport(mainFile string, s api.ExportSpec) (exportPlan, error) {
@@ -151,7 +151,7 @@ func planExport(mainFile string, s api.ExportSpec) (exportPlan, error) {
 		return exportPlan{}, configError(err)
 	}
 	_, dup := cfg.Export(e.Name)
-	return exportPlan{cfg: e, looks: !dup, write: config.AddExport, taken: "`ironwarp export set " + e.Name + "` changes it"}, nil
+	return exportPlan{cfg: e, needsCheck: !dup, write: config.AddExport, fixExists: "`ironwarp export set " + e.Name + "` changes it"}, nil
 }
 
 func planChange(mainFile, name string, c api.ExportChange) (exportPlan, error) {
@@ -184,24 +184,24 @@ func planChange(mainFile, name string, c api.ExportChange) (exportPlan, error) {
 		s.Trust = *c.Trust
 	}
 	n, err := export.Declaration(s)
-	return exportPlan{cfg: n, looks: n.Path != e.Path || n.ReadOnly != e.ReadOnly, was: e.Path, write: config.SetExport}, err
+	return exportPlan{cfg: n, needsCheck: n.Path != e.Path || n.ReadOnly != e.ReadOnly, oldPath: e.Path, write: config.SetExport}, err
 }
 
 // AddExport declares an export like AddPeer. It fails as that does.
 func AddExport(mainFile string, s api.ExportSpec) (string, error) {
 	p, err := planExport(mainFile, s)
-	return declareNow(mainFile, p, err)
+	return checkAndDeclare(mainFile, p, err)
 }
 
 // SetExport changes an export's declaration like SetPeer. It fails as that does.
 func SetExport(mainFile, name string, c api.ExportChange) (string, error) {
 	p, err := planChange(mainFile, name, c)
-	return declareNow(mainFile, p, err)
+	return checkAndDeclare(mainFile, p, err)
 }
 
-func declareNow(mainFile string, p exportPlan, err error) (string, error) {
+func checkAndDeclare(mainFile string, p exportPlan, err error) (string, error) {
 	if err == nil {
-		err = p.usable(export.OfferTime)
+		err = p.check(export.OfferTime)
 	}
 	if err != nil {
 		return "", err

@@ -35,11 +35,11 @@ func (r guardRecord) spec() guard.Spec {
 // recordedGuards are the guards in the kernel and why some of them stay, for one goroutine
 // at a time.
 type recordedGuards struct {
-	log  *slog.Logger
-	file string
-	take func(guard.Spec) error // takes a guard down, or says why it stays
-	list []guardRecord
-	held map[guardRecord]string // of no configured peer, and why it cannot go yet
+	log    *slog.Logger
+	file   string
+	remove func(guard.Spec) error // takes a guard down, or says why it stays
+	list   []guardRecord
+	held   map[guardRecord]string // of no configured peer, and why it cannot go yet
 }
 
 func guardsFile(dir string) string { return filepath.Join(dir, "guards.json") }
@@ -88,9 +88,9 @@ func (x *recordedGuards) record(peers ...config.Peer) {
 	}
 }
 
-// letGo takes down the guards that no configured peer has any more. One stays for
+// removeUnneeded takes down the guards that no configured peer has any more. One stays for
 // as long as the kernel has something to send by its link.
-func (x *recordedGuards) letGo(peers []*peer) {
+func (x *recordedGuards) removeUnneeded(peers []*peer) {
 	needed, names := map[guard.Spec]bool{}, map[string]bool{}
 	for _, p := range peers {
 		names[p.cfg.Name] = true
@@ -116,7 +116,7 @@ func (x *recordedGuards) letGo(peers []*peer) {
 				return false
 			}
 		}
-		err := x.take(r.spec())
+		err := x.remove(r.spec())
 		if err == nil {
 			delete(x.held, r)
 			if waits {
@@ -134,8 +134,8 @@ func (x *recordedGuards) letGo(peers []*peer) {
 	}
 }
 
-// why tells why guards of a removed peer stay.
-func (x *recordedGuards) why(peer string) []string {
+// heldReasons returns why guards of a removed peer stay.
+func (x *recordedGuards) heldReasons(peer string) []string {
 	var all []string
 	for _, r := range x.list {
 		if why, ok := x.held[r]; ok && r.Peer == peer {
@@ -150,10 +150,10 @@ func (x *recordedGuards) why(peer string) []string {
 // There is no such option of a socket.
 const mtuProbing = "/proc/sys/net/ipv4/tcp_mtu_probing"
 
-// probeMTU turns it on where it is off. Within an SA a stream learns nothing of a
+// enableMTUProbing turns mtuProbing on where it is off. Within an SA a stream learns nothing of a
 // path that is narrower than its ends: the routers' ICMP is about ESP, and TCP
 // would send the same long segments for ever.
-func (d *Daemon) probeMTU() {
+func (d *Daemon) enableMTUProbing() {
 	b, err := os.ReadFile(mtuProbing)
 	if err != nil || strings.TrimSpace(string(b)) != "0" {
 		return

@@ -21,7 +21,7 @@ import (
 func TestHeldGuardIsLookedAfterAndLetGo(t *testing.T) {
 	nsdotest.Connected(t, "127.0.0.1:7471", func(dialled, accepted *net.TCPConn) error {
 		r := guardRecord{Peer: "beta", Address: netip.MustParseAddr("127.0.0.1"), Protocol: transport.ProtoTCP, Port: 7471}
-		x := recordedGuards{log: slog.New(slog.DiscardHandler), file: guardsFile(t.TempDir()), take: guard.Remove,
+		x := recordedGuards{log: slog.New(slog.DiscardHandler), file: guardsFile(t.TempDir()), remove: guard.Remove,
 			list: []guardRecord{r}, held: map[guardRecord]string{r: "its connection could not be ended"}}
 		if err := guard.Install(r.spec()); err != nil {
 			return err
@@ -38,11 +38,11 @@ func TestHeldGuardIsLookedAfterAndLetGo(t *testing.T) {
 				return err
 			}
 		}
-		x.letGo(nil)
+		x.removeUnneeded(nil)
 		if holes, err := guard.Holes(r.spec()); err != nil || len(holes) > 0 || len(policies) == 0 {
 			t.Errorf("%d policies were taken away and not put back: %v, %v", len(policies), holes, err)
 		}
-		if why := x.why("beta"); len(why) != 1 || len(x.list) != 1 {
+		if why := x.heldReasons("beta"); len(why) != 1 || len(x.list) != 1 {
 			t.Errorf("held: %q, list %v", why, x.list)
 		}
 
@@ -52,9 +52,9 @@ func TestHeldGuardIsLookedAfterAndLetGo(t *testing.T) {
 			left, err := guard.LinkSockets(r.spec())
 			return err == nil && len(left) == 0
 		})
-		x.letGo(nil)
-		if left, err := guard.List(""); err != nil || len(left) > 0 || len(x.list) > 0 || len(x.why("beta")) > 0 {
-			t.Errorf("at last: policies %v, %v; list %v, held %q", left, err, x.list, x.why("beta"))
+		x.removeUnneeded(nil)
+		if left, err := guard.List(""); err != nil || len(left) > 0 || len(x.list) > 0 || len(x.heldReasons("beta")) > 0 {
+			t.Errorf("at last: policies %v, %v; list %v, held %q", left, err, x.list, x.heldReasons("beta"))
 		}
 		return nil
 	})

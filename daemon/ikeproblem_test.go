@@ -21,12 +21,12 @@ func TestRefusalsOfFlowsComeWithAdvice(t *testing.T) {
 	var out bytes.Buffer
 	var r refusals
 	r.add(slog.New(slog.NewTextHandler(&out, nil)), "beta", transport.Flow{}, &ipsec.AdmitError{Peer: "beta", Kind: pad.ErrWrongIdentity, Detail: "mallory.example"})
-	n, last, fix := r.count()
+	n, last, fix := r.summary()
 	if n != 1 || !strings.Contains(last, "mallory.example") || !strings.Contains(fix, "remote_id") || !strings.Contains(out.String(), "advice=") {
 		t.Errorf("%d, %q, %q, %s", n, last, fix, out.String())
 	}
 	r.add(slog.New(slog.DiscardHandler), "", transport.Flow{}, errors.New("something else"))
-	if _, _, fix := r.count(); fix != "" {
+	if _, _, fix := r.summary(); fix != "" {
 		t.Errorf("advice for something else: %q", fix)
 	}
 }

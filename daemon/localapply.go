@@ -23,7 +23,7 @@ func (d *Daemon) applyULPs(next *config.Config) (changed []string) {
 	for _, c := range d.local.ULPs() {
 		u, ok := next.ULP(c.Name)
 		same := u.Equal(c.Declared())
-		touched = touched || !ok || !same || modelOf(next, u) != c.Disks.Trust()
+		touched = touched || !ok || !same || trustModelOf(next, u) != c.Disks.Trust()
 		switch {
 		case !ok:
 			d.endULP(c, d.disks.Drop)
@@ -31,7 +31,7 @@ func (d *Daemon) applyULPs(next *config.Config) (changed []string) {
 		case u.Disabled != nil:
 			d.endULP(c, d.disks.Suspend)
 			say("ULP %s disabled: %v", c.Name, u.Disabled)
-		case replaced(next, c, u):
+		case needsNewConsumer(next, c, u):
 			d.endULP(c, d.disks.Suspend)
 			d.startULP(next, u)
 			say("ULP %s changed; its disks connect anew", c.Name)
@@ -50,25 +50,25 @@ func (d *Daemon) applyULPs(next *config.Config) (changed []string) {
 	}
 	d.disks.Resume()
 	if touched {
-		d.disks.RememberOrLog()
+		d.disks.SaveOrLog()
 	}
-	d.openToUsers(slices.ContainsFunc(next.ULPs, func(u config.ULP) bool { return u.Disabled == nil }))
+	d.setSocketAccess(slices.ContainsFunc(next.ULPs, func(u config.ULP) bool { return u.Disabled == nil }))
 	return changed
 }
 
-// modelOf is the trust model of a ULP.
-func modelOf(cfg *config.Config, u config.ULP) verbs.TrustModel {
+// trustModelOf is the trust model of a ULP.
+func trustModelOf(cfg *config.Config, u config.ULP) verbs.TrustModel {
 	return cmp.Or(u.Trust, cfg.ServiceTrust(config.ServiceAttachments)).Model()
 }
 
 // startULP registers a ULP with the RNIC.
 func (d *Daemon) startULP(cfg *config.Config, u config.ULP) bool {
-	rdma, err := d.dev.NewULP(u.Name, verbs.ULPConfig{Quota: u.Limits, Trust: modelOf(cfg, u), Privileged: u.Privileged})
+	rdma, err := d.dev.NewULP(u.Name, verbs.ULPConfig{Quota: u.Limits, Trust: trustModelOf(cfg, u), Privileged: u.Privileged})
 	if err != nil {
 		d.log.Error("a ULP cannot be registered; its users are refused", "ulp", u.Name, "error", err)
 		return false
 	}
-	d.local.Enter(d.ctx, u, rdma)
+	d.local.Add(d.ctx, u, rdma)
 	return true
 }
 
@@ -79,12 +79,12 @@ func (d *Daemon) changeULP(c *local.Consumer, u config.ULP) {
 		d.log.Error("a ULP keeps its quota", "ulp", c.Name, "error", err)
 	}
 	c.Declare(d.ctx, u)
-	d.disks.Narrow(c)
+	d.disks.ApplyULP(c)
 }
 
-// replaced reports whether a ULP's declaration makes another consumer of it.
-func replaced(next *config.Config, c *local.Consumer, u config.ULP) bool {
-	return u.Disabled != nil || u.Privileged != c.Declared().Privileged || modelOf(next, u) != c.Disks.Trust()
+// needsNewConsumer reports whether a ULP's declaration makes another consumer of it.
+func needsNewConsumer(next *config.Config, c *local.Consumer, u config.ULP) bool {
+	return u.Disabled != nil || u.Privileged != c.Declared().Privileged || trustModelOf(next, u) != c.Disks.Trust()
 }
 
 // cutOffULP ends the requests, sessions and streams of a ULP, and waits for nobody.
@@ -115,9 +115,9 @@ func (d *Daemon) endULP(c *local.Consumer, end func(...*attach.Attachment)) {
 	})
 }
 
-// openToUsers lets all users connect to the control socket when there are ULPs: who
-// they are is asked of the kernel.
-func (d *Daemon) openToUsers(open bool) {
+// setSocketAccess lets all users connect to the control socket when there are ULPs: the kernel
+// reports who they are.
+func (d *Daemon) setSocketAccess(open bool) {
 	path := d.controlPath
 	if path == "" || path[0] == '@' {
 		return
@@ -162,11 +162,11 @@ func (d *Daemon) describeULP(c *local.Consumer) api.ULP {
 
 // declaredULP is what the configuration says of a ULP.
 func declaredULP(u config.ULP) api.ULP {
-	return api.ULP{Name: u.Name, Privileged: u.Privileged, Trust: string(u.Trust), Users: accounts(u.Users), Groups: accounts(u.Groups),
+	return api.ULP{Name: u.Name, Privileged: u.Privileged, Trust: string(u.Trust), Users: accountNames(u.Users), Groups: accountNames(u.Groups),
 		Peers: append([]string{}, u.Peers...), Exports: append([]string{}, u.Exports...), MaxAttachments: u.Attachments}
 }
 
-func accounts(list []config.Account) []string {
+func accountNames(list []config.Account) []string {
 	out := []string{}
 	for _, a := range list {
 		out = append(out, a.Name)

@@ -31,7 +31,7 @@ func (d *Daemon) probePeer(ctx context.Context, who local.Caller, name, over str
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := who.Gate.MayDial(ctx, attach.MaxTime); err != nil {
+	if err := who.Gate.AwaitDial(ctx, attach.MaxTime); err != nil {
 		return nil, 0, err
 	}
 	emit(api.Event{Progress: "connecting to " + name})
@@ -50,7 +50,7 @@ func (d *Daemon) probePeer(ctx context.Context, who local.Caller, name, over str
 		return err
 	})
 	var known *api.Error
-	scarce := who.Short(err)
+	scarce := who.QuotaProblem(err)
 	switch {
 	case err == nil:
 		return c, time.Since(begin), nil
@@ -61,9 +61,9 @@ func (d *Daemon) probePeer(ctx context.Context, who local.Caller, name, over str
 	case scarce != nil:
 		return nil, 0, scarce
 	case errors.As(err, &known):
-		return nil, 0, who.Discreet(name, known)
+		return nil, 0, who.Redact(name, known)
 	}
-	return nil, 0, who.Discreet(name, p.Unreachable(err))
+	return nil, 0, who.Redact(name, p.Unreachable(err))
 }
 
 // maxPing is how long a ULP's ping may take, so that others have their turn.

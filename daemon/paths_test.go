@@ -24,7 +24,7 @@ func TestPathsThatFailAreShown(t *testing.T) {
 	flow := func(a netip.Addr) transport.Flow {
 		return transport.Flow{Protocol: transport.ProtoSCTP, Local: netip.MustParseAddrPort("127.0.0.2:1"), Remote: netip.AddrPortFrom(a, 2)}
 	}
-	states := func() []api.PathState { return h.d.pathStates(h.d.peers.at(second), true) }
+	states := func() []api.PathState { return h.d.pathStates(h.d.peers.byAddress(second), true) }
 	for _, ev := range []struct {
 		at   netip.Addr
 		up   bool

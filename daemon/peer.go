@@ -28,12 +28,12 @@ type peer struct {
 	cfg      config.Peer
 	identity transport.Identity // whom its streams must be authenticated as
 	carrier  *carrier.Choice
-	ways     []*way // its further paths, as cfg.Paths has them
+	paths    []*peerPath // its further paths, as cfg.Paths has them
 
 	// ends ends with the peer's ends: when it is removed, or another declaration has
 	// others. Declarations of the same ends share it.
-	ends context.Context
-	cut  context.CancelFunc
+	ends   context.Context
+	cancel context.CancelFunc
 
 	mu        sync.Mutex          // guards the fields below it
 	protector transport.Protector // nil until the peer was set up once, by whatever path
@@ -43,13 +43,13 @@ type peer struct {
 	local     netip.Addr
 	problem   *api.Error // why the last attempt to set it up failed
 
-	toldNarrow atomic.Bool // tellNarrow has
+	warnedNarrow atomic.Bool // warnNarrowPaths has
 }
 
 func newPeer(c config.Peer) *peer {
 	p := &peer{cfg: c, local: c.LocalAddress, carrier: carrier.NewChoice()}
-	p.ends, p.cut = context.WithCancel(context.Background())
-	p.ways = waysOf(p, nil)
+	p.ends, p.cancel = context.WithCancel(context.Background())
+	p.paths = newPeerPaths(p, nil)
 	switch c.Protection {
 	case config.ProtectIPsec:
 		p.identity = transport.Identity(c.Identity())
@@ -66,10 +66,10 @@ func (p *peer) isReady() bool {
 	return protector != nil && problem == nil
 }
 
-// lacks reports whether the peer, or one of its paths, is not set up, or this host has lost
+// needsSetUp reports whether the peer, or one of its paths, is not set up, or this host has lost
 // the address that it meets it at.
-func (p *peer) lacks() bool {
-	return !p.works(0) || slices.ContainsFunc(p.ways, (*way).lacks)
+func (p *peer) needsSetUp() bool {
+	return !p.pairWorks(0) || slices.ContainsFunc(p.paths, (*peerPath).needsSetUp)
 }
 
 // hasNewKeys reports whether the files of the secret or the certificates hold
@@ -84,14 +84,14 @@ func (p *peer) hasNewKeys() bool {
 	return err != nil || !k.equal(&p.keys)
 }
 
-// follow makes p the successor of a declaration of the same ends: what was set up
+// takeOver makes p the successor of a declaration of the same ends: what was set up
 // stays.
-func (p *peer) follow(old *peer) {
+func (p *peer) takeOver(old *peer) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
 	p.protector, p.isUp, p.local, p.keys, p.newKeys, p.carrier = old.protector, old.isUp, old.local, old.keys, old.newKeys, old.carrier
-	p.ends, p.cut = old.ends, old.cut
-	p.ways = waysOf(p, old)
+	p.ends, p.cancel = old.ends, old.cancel
+	p.paths = newPeerPaths(p, old)
 }
 
 // Declared is what the configuration says of the peer.
@@ -110,7 +110,7 @@ func (p *peer) Carrier() *carrier.Choice { return p.carrier }
 // fails. It fails as the last one does.
 func (p *peer) EachCarrier(ctx context.Context, attempt func() error) error {
 	all := []*carrier.Choice{p.carrier}
-	for _, w := range p.ways {
+	for _, w := range p.paths {
 		all = append(all, w.carrier)
 	}
 	return carrier.Each(ctx, attempt, all...)

@@ -25,8 +25,8 @@ func (d *Daemon) describePeers() []api.Peer {
 	return out
 }
 
-// describeNamed describes the peer of a name.
-func (d *Daemon) describeNamed(name string) (api.Peer, error) {
+// describePeerNamed describes the peer of a name.
+func (d *Daemon) describePeerNamed(name string) (api.Peer, error) {
 	p, err := d.findPeer(name)
 	if err != nil {
 		return api.Peer{}, err
@@ -56,11 +56,11 @@ func (d *Daemon) countStreams() map[transport.Identity]streamCount {
 	return streams
 }
 
-// tellNarrow says once of each peer that the path to it drops long packets.
-func (d *Daemon) tellNarrow() {
+// warnNarrowPaths says once of each peer that the path to it drops long packets.
+func (d *Daemon) warnNarrowPaths() {
 	streams := d.countStreams()
 	for _, p := range d.peers.list() {
-		if n := streams[p.identity].narrow; n != nil && !p.toldNarrow.Swap(true) {
+		if n := streams[p.identity].narrow; n != nil && !p.warnedNarrow.Swap(true) {
 			d.log.Warn("the path to the peer "+n.String(), "peer", p.cfg.Name, "fix", n.Fix())
 		}
 	}
@@ -156,7 +156,7 @@ func (d *Daemon) pathStates(p *peer, inUse bool) []api.PathState {
 		if p.cfg.Protection == config.ProtectIPsec {
 			v.Protection = d.sas.StateOf(q.Connection)
 		}
-		if w := p.way(q.Path); w != nil {
+		if w := p.findPath(q.Path); w != nil {
 			if v.Problem = w.Problem(); v.Problem != nil {
 				v.Protection = api.PeerProblem
 			}

@@ -41,40 +41,40 @@ func find[K comparable](x *peers, in *map[K]*peer, k K) *peer {
 	return (*in)[k]
 }
 
-func (x *peers) named(name string) *peer { return find(x, &x.names, name) }
+func (x *peers) byName(name string) *peer { return find(x, &x.names, name) }
 
-// at is the peer that has an address.
-func (x *peers) at(a netip.Addr) *peer { return find(x, &x.addresses, a) }
+// byAddress returns the peer that has an address.
+func (x *peers) byAddress(a netip.Addr) *peer { return find(x, &x.addresses, a) }
 
-// known is the peer that is authenticated as somebody.
-func (x *peers) known(id transport.Identity) *peer { return find(x, &x.identities, id) }
+// byIdentity returns the peer with an authenticated identity.
+func (x *peers) byIdentity(id transport.Identity) *peer { return find(x, &x.identities, id) }
 
-// of finds the peer of a stream: both the authenticated identity and the address have to be
+// ofStream finds the peer of a stream: both the authenticated identity and the address have to be
 // its.
-func (x *peers) of(id transport.Identity, a netip.Addr) (*peer, bool) {
-	p := x.known(id)
+func (x *peers) ofStream(id transport.Identity, a netip.Addr) (*peer, bool) {
+	p := x.byIdentity(id)
 	return p, p != nil && p.cfg.HasAddress(a)
 }
 
 // nameOf is the name of the peer with an identity, "" if there is none.
 func (x *peers) nameOf(id transport.Identity) string {
-	if p := x.known(id); p != nil {
+	if p := x.byIdentity(id); p != nil {
 		return p.cfg.Name
 	}
 	return ""
 }
 
-// name is the peer's name, or its identity if it has none.
-func (x *peers) name(id transport.Identity) string {
+// nameOrIdentity returns the peer's name, or its identity if it has none.
+func (x *peers) nameOrIdentity(id transport.Identity) string {
 	if name := x.nameOf(id); name != "" {
 		return name
 	}
 	return string(id)
 }
 
-// owner is the peer that an IKE connection is of: the manager has one for each
+// ownerName returns the name of the peer that an IKE connection belongs to: the manager has one for each
 // address of a peer.
-func (x *peers) owner(connection string) string {
+func (x *peers) ownerName(connection string) string {
 	if p := find(x, &x.connections, connection); p != nil {
 		return p.cfg.Name
 	}
@@ -88,19 +88,19 @@ func (x *peers) list() []*peer {
 	return slices.SortedFunc(maps.Values(x.names), func(a, b *peer) int { return cmp.Compare(a.cfg.Name, b.cfg.Name) })
 }
 
-// ofCarriers is list for those who choose what carries streams: with each further path.
-func (x *peers) ofCarriers() (list []carrier.Peer) {
+// carrierPeers lists the peers and their further paths, for which carriers are chosen.
+func (x *peers) carrierPeers() (list []carrier.Peer) {
 	for _, p := range x.list() {
 		list = append(list, p)
-		for _, w := range p.ways {
+		for _, w := range p.paths {
 			list = append(list, w)
 		}
 	}
 	return list
 }
 
-// enter adds a peer, in place of one of its name.
-func (x *peers) enter(p *peer) {
+// add adds a peer, in place of one of its name.
+func (x *peers) add(p *peer) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if old := x.names[p.cfg.Name]; old != nil {
@@ -119,26 +119,25 @@ func (x *peers) remove(p *peer) {
 	x.removeLocked(p)
 }
 
-// removeLocked takes p out, but not who has meanwhile come in its place.
+// removeLocked removes p, but not a peer that has taken its place.
 func (x *peers) removeLocked(p *peer) {
-	drop(x.names, p.cfg.Name, p)
-	drop(x.identities, p.identity, p)
+	deleteIfSame(x.names, p.cfg.Name, p)
+	deleteIfSame(x.identities, p.identity, p)
 	for _, q := range p.cfg.Pairs() {
-		drop(x.addresses, q.Address, p)
-		drop(x.connections, q.Connection, p)
+		deleteIfSame(x.addresses, q.Address, p)
+		deleteIfSame(x.connections, q.Connection, p)
 	}
 }
 
-func drop[K comparable](m map[K]*peer, k K, p *peer) {
+func deleteIfSame[K comparable](m map[K]*peer, k K, p *peer) {
 	if m[k] == p {
 		delete(m, k)
 	}
 }
 
-// identities are those that IKE, or what stands in for it, has to have told of
-// whoever an export allows. An identity that is named itself counts only where
-// IKE is what tells.
-func (d *Daemon) identities(allow []string) []transport.Identity {
+// allowedIdentities are the authenticated identities of those whom an export allows. An
+// identity that is named itself counts only where IKE authenticates it.
+func (d *Daemon) allowedIdentities(allow []string) []transport.Identity {
 	c := d.config()
 	var ids []transport.Identity
 	for _, a := range allow {
@@ -155,7 +154,7 @@ func (d *Daemon) identities(allow []string) []transport.Identity {
 
 // findPeer finds a peer by name, for a request.
 func (d *Daemon) findPeer(name string) (*peer, error) {
-	if p := d.peers.named(name); p != nil {
+	if p := d.peers.byName(name); p != nil {
 		return p, nil
 	}
 	return nil, unknownPeer(d.config(), name)
@@ -169,8 +168,8 @@ func unknownPeer(cfg *config.Config, name string) *api.Error {
 	return e
 }
 
-// guarded lists the peers with a guard in the kernel.
-func (d *Daemon) guarded() []string {
+// guardedPeers lists the peers with a guard in the kernel.
+func (d *Daemon) guardedPeers() []string {
 	var names []string
 	for _, p := range d.peers.list() {
 		if p.cfg.Protection == config.ProtectIPsec && p.isReady() {
@@ -183,12 +182,12 @@ func (d *Daemon) guarded() []string {
 // dropPeer ends everything of a peer that is no longer configured: its streams, its
 // SAs and at last its guard. changing is held.
 func (d *Daemon) dropPeer(ctx context.Context, p *peer) {
-	d.cutOff(p, fmt.Errorf("peer %s was removed from the configuration", p.cfg.Name))
+	d.cutOffPeer(p, fmt.Errorf("peer %s was removed from the configuration", p.cfg.Name))
 	d.dropPairs(ctx, p, p.cfg.Pairs())
 }
 
-// dropPairs ends the SAs of pairs of a peer's addresses, and the guards, but those of links
-// that the configuration has, by whatever peer's name. It is the next one already.
+// dropPairs ends the SAs of pairs of a peer's addresses, and their guards, but for links that
+// the new configuration has, by whatever peer's name.
 func (d *Daemon) dropPairs(ctx context.Context, p *peer, pairs []config.Pair) {
 	if p.cfg.Protection != config.ProtectIPsec {
 		return
@@ -196,7 +195,7 @@ func (d *Daemon) dropPairs(ctx context.Context, p *peer, pairs []config.Pair) {
 	c := d.config()
 	var errs []error
 	for _, q := range pairs {
-		err := ipsec.ErrUnknownPeer // it never came further than the guard, which letGo takes down
+		err := ipsec.ErrUnknownPeer // it never came further than the guard, which removeUnneeded takes down
 		if m := d.sas.Current(); m != nil {
 			err = m.RemovePeer(ctx, q.Connection, c.Guarded(q.Address)...)
 		}
@@ -210,44 +209,44 @@ func (d *Daemon) dropPairs(ctx context.Context, p *peer, pairs []config.Pair) {
 	}
 }
 
-// cutOff ends a peer's sessions and streams, and what carries these. It waits for
+// cutOffPeer ends a peer's sessions and streams, and what carries these. It waits for
 // nobody: what is left of its disks is tidied up by whoever drops them.
-func (d *Daemon) cutOff(p *peer, why error) {
-	p.cut()
+func (d *Daemon) cutOffPeer(p *peer, why error) {
+	p.cancel()
 	d.disks.EndSessions(func(_ *local.Consumer, ends context.Context) bool { return ends == p.ends })
 	d.endStreams(p.identity, why)
 }
 
-// blocker blocks peers in the kernel, nil as long as no peer needs IPsec.
-func (d *Daemon) blocker() blocklist.Kernel {
+// kernelBlocker blocks peers in the kernel, nil as long as no peer needs IPsec.
+func (d *Daemon) kernelBlocker() blocklist.Kernel {
 	if m := d.sas.Current(); m != nil {
 		return m
 	}
 	return nil
 }
 
-func (d *Daemon) blockable() (all []blocklist.Peer) {
+func (d *Daemon) blocklistPeers() (all []blocklist.Peer) {
 	for _, p := range d.peers.list() {
-		all = append(all, p.blockable())
+		all = append(all, p.blocklistPeer())
 	}
 	return all
 }
 
-func (p *peer) blockable() blocklist.Peer {
+func (p *peer) blocklistPeer() blocklist.Peer {
 	return blocklist.Peer{Name: p.cfg.Name, Identity: p.identity, Address: p.cfg.Address, Paths: p.cfg.IKEConnections(), IPsec: p.cfg.Protection == config.ProtectIPsec}
 }
 
-// block blocks a peer by request.
-func (d *Daemon) block(ctx context.Context, req api.BlockRequest) (api.Block, error) {
+// blockPeer blocks a peer by request.
+func (d *Daemon) blockPeer(ctx context.Context, req api.BlockRequest) (api.Block, error) {
 	p, err := d.findPeer(req.Peer)
 	if err != nil {
 		return api.Block{}, err
 	}
-	return d.blocks.Block(ctx, p.blockable(), req)
+	return d.blocks.Block(ctx, p.blocklistPeer(), req)
 }
 
-// keptOut ends the streams of a peer that is blocked.
-func (d *Daemon) keptOut(p blocklist.Peer, why error) {
+// onBlocked ends the streams of a peer that is blocked.
+func (d *Daemon) onBlocked(p blocklist.Peer, why error) {
 	d.events.count(eventBlocked, p.Name, 1)
 	d.endStreams(p.Identity, why)
 }

@@ -24,16 +24,16 @@ import (
 // place before stays. changing is held.
 func (d *Daemon) setUpPeer(ctx context.Context, p *peer) { d.setUpPeers(ctx, []*peer{p}, false) }
 
-// setUpPeers is setUpPeer for several, for which the kernel is asked at once: it lists
-// all that it has to whoever asks about one. To mend is to leave alone what works.
+// setUpPeers is setUpPeer for several, with one request to the kernel, which lists all that it
+// has to whoever asks about one. mend leaves alone what works.
 func (d *Daemon) setUpPeers(ctx context.Context, peers []*peer, mend bool) {
 	for i, r := range d.protect(ctx, peers, mend) {
-		d.setUp(peers[i], r)
+		d.noteProtection(peers[i], r)
 	}
 }
 
-// setUp notes what became of a peer's protection.
-func (d *Daemon) setUp(p *peer, r protected) {
+// noteProtection notes what became of a peer's protection.
+func (d *Daemon) noteProtection(p *peer, r protected) {
 	problemOf := func(err error) *api.Error {
 		var e *api.Error
 		switch {
@@ -52,8 +52,8 @@ func (d *Daemon) setUp(p *peer, r protected) {
 		p.protector = r.protector
 	}
 	after := p.problem
-	for i, w := range p.ways {
-		was, is := w.problem, problemOf(r.ways[i])
+	for i, w := range p.paths {
+		was, is := w.problem, problemOf(r.paths[i])
 		w.problem, w.isUp = is, w.isUp || is == nil
 		if is != nil && (was == nil || was.Message != is.Message) {
 			d.log.Warn("a path of a peer is not usable", "peer", p.cfg.Name, "path", w.path.Name, "error", is)
@@ -84,56 +84,56 @@ type protected struct {
 	protector transport.Protector // nil if it can be reached at no address
 	leave     []bool              // by pair of addresses: it works, and is left alone
 	err       error               // of its first addresses
-	ways      []error             // of its further paths
+	paths     []error             // of its further paths
 }
 
-// of is the error of one of the peer's pairs of addresses.
-func (r *protected) of(p *peer, pair int) *error {
+// errOf is the error of one of the peer's pairs of addresses.
+func (r *protected) errOf(p *peer, pair int) *error {
 	if i := pair - 1 - len(p.cfg.Multihoming); i >= 0 {
-		return &r.ways[i]
+		return &r.paths[i]
 	}
 	return &r.err
 }
 
-// fail notes an error of all of its addresses.
-func (r *protected) fail(err error) {
+// failAll notes an error of all of its addresses.
+func (r *protected) failAll(err error) {
 	r.err = cmp.Or(r.err, err)
-	for i := range r.ways {
-		r.ways[i] = cmp.Or(r.ways[i], err)
+	for i := range r.paths {
+		r.paths[i] = cmp.Or(r.paths[i], err)
 	}
 }
 
-// failed reports whether all of its addresses have.
-func (r *protected) failed() bool { return r.err != nil && !slices.Contains(r.ways, nil) }
+// allFailed reports whether all of its addresses have.
+func (r *protected) allFailed() bool { return r.err != nil && !slices.Contains(r.paths, nil) }
 
 func (d *Daemon) protect(ctx context.Context, peers []*peer, mend bool) []protected {
 	out := make([]protected, len(peers))
 	var byIPsec []int // those with IPsec
 	for i, p := range peers {
 		r := &out[i]
-		r.ways = make([]error, len(p.ways))
+		r.paths = make([]error, len(p.paths))
 		for j := range p.cfg.Pairs() {
-			r.leave = append(r.leave, mend && p.works(j))
+			r.leave = append(r.leave, mend && p.pairWorks(j))
 		}
-		r.err = d.meet(p)
-		for k, w := range p.ways {
-			r.ways[k] = w.meet()
+		r.err = d.findLocalAddr(p)
+		for k, w := range p.paths {
+			r.paths[k] = w.checkLocalAddr()
 		}
-		if r.failed() {
+		if r.allFailed() {
 			continue
 		}
 		switch p.cfg.Protection {
 		case config.ProtectLoopback:
-			r.protector = p.named(transport.LoopbackOnly())
+			r.protector = p.withIdentity(transport.LoopbackOnly())
 		case config.ProtectPlaintext:
 			var addrs []netip.Addr
 			for _, q := range p.cfg.Pairs() {
 				addrs = append(addrs, q.Address)
 			}
-			r.protector = p.named(transport.Plaintext(d.log, addrs...))
+			r.protector = p.withIdentity(transport.Plaintext(d.log, addrs...))
 		default:
 			if err := isAnotherHost(p.cfg); err != nil {
-				r.fail(err)
+				r.failAll(err)
 				continue
 			}
 			byIPsec = append(byIPsec, i)
@@ -150,8 +150,8 @@ func noAddress(local netip.Addr, peer string) *api.Error {
 		Fix: "see `ip address`; give it back to the host, or set local_address of the peer to another one. The daemon keeps looking"}
 }
 
-// meet finds out by which address of this host a peer is met.
-func (d *Daemon) meet(p *peer) error {
+// findLocalAddr finds the address of this host that reaches a peer.
+func (d *Daemon) findLocalAddr(p *peer) error {
 	local := p.cfg.LocalAddress
 	if !local.IsValid() {
 		var err error
@@ -192,19 +192,19 @@ func (d *Daemon) protectByIPsec(ctx context.Context, peers []*peer, byIPsec []in
 	d.guards.record(cfgs...)
 	results, err := guard.Reconcile("", specs)
 	for k, w := range of {
-		to := out[w.peer].of(peers[w.peer], w.pair)
+		to := out[w.peer].errOf(peers[w.peer], w.pair)
 		*to = cmp.Or(*to, err, results[k].Err)
 	}
-	d.probeMTU()
+	d.enableMTUProbing()
 	keys := map[int]credentials{}
 	for _, i := range byIPsec {
-		if !out[i].failed() {
+		if !out[i].allFailed() {
 			if keys[i], err = loadCredentials(peers[i].cfg); err != nil {
-				out[i].fail(err)
+				out[i].failAll(err)
 			}
 		}
 	}
-	byIPsec = slices.DeleteFunc(slices.Clone(byIPsec), func(i int) bool { return out[i].failed() })
+	byIPsec = slices.DeleteFunc(slices.Clone(byIPsec), func(i int) bool { return out[i].allFailed() })
 	if len(byIPsec) == 0 {
 		return
 	}
@@ -213,12 +213,12 @@ func (d *Daemon) protectByIPsec(ctx context.Context, peers []*peer, byIPsec []in
 	of = of[:0]
 	for _, i := range byIPsec {
 		if err != nil {
-			out[i].fail(err)
+			out[i].failAll(err)
 			continue
 		}
 		p := peers[i]
 		for j, pair := range p.cfg.Pairs() {
-			if *out[i].of(p, j) == nil && !out[i].leave[j] {
+			if *out[i].errOf(p, j) == nil && !out[i].leave[j] {
 				links, of = append(links, ipsecPeer(p.cfg, pair, p.localAddr(), keys[i])), append(of, which{i, j})
 			}
 		}
@@ -227,29 +227,29 @@ func (d *Daemon) protectByIPsec(ctx context.Context, peers []*peer, byIPsec []in
 		return
 	}
 	for k, err := range m.AddPeers(ctx, links) {
-		to := out[of[k].peer].of(peers[of[k].peer], of[k].pair)
+		to := out[of[k].peer].errOf(peers[of[k].peer], of[k].pair)
 		*to = cmp.Or(*to, err)
 	}
 	for _, i := range byIPsec {
-		if !out[i].failed() {
+		if !out[i].allFailed() {
 			out[i].protector = m
-			peers[i].give(keys[i])
+			peers[i].noteKeys(keys[i])
 		}
 	}
 }
 
-// works reports whether one of the peer's pairs of addresses was set up without a problem, and
+// pairWorks reports whether one of the peer's pairs of addresses was set up without a problem, and
 // is there still.
-func (p *peer) works(pair int) bool {
+func (p *peer) pairWorks(pair int) bool {
 	if i := pair - 1 - len(p.cfg.Multihoming); i >= 0 {
-		return !p.ways[i].lacks()
+		return !p.paths[i].needsSetUp()
 	}
 	a := p.localAddr()
 	return p.isReady() && (!a.IsValid() || listen.IsHere(a))
 }
 
-// give notes the keys that the IKE daemon was given.
-func (p *peer) give(keys credentials) {
+// noteKeys notes the keys that the IKE daemon was given.
+func (p *peer) noteKeys(keys credentials) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.keys.empty() && !p.keys.equal(&keys) {
@@ -288,21 +288,21 @@ func guardsAt(pair config.Pair) (specs []guard.Spec) {
 	return specs
 }
 
-// named gives what another Protector admits an identity of its own: one for each
-// peer, where nothing authenticates them.
-type named struct {
+// namedProtector gives the flows that another Protector admits an identity of their own: one for
+// each peer, where nothing authenticates them.
+type namedProtector struct {
 	transport.Protector
 	identity transport.Identity
 	peer     *config.Peer
 }
 
-func (p *peer) named(by transport.Protector) named {
-	return named{by, p.identity, &p.cfg}
+func (p *peer) withIdentity(by transport.Protector) namedProtector {
+	return namedProtector{by, p.identity, &p.cfg}
 }
 
 // Screen refuses flows that the peer's declaration does not name, as the IPsec manager does
 // of its own.
-func (n named) Screen(f transport.Flow) error {
+func (n namedProtector) Screen(f transport.Flow) error {
 	if k := carrier.KindOf(f); !transportAt(*n.peer, f.Remote.Addr()).Has(k) {
 		return fmt.Errorf("%w: %s is no transport of this peer", transport.ErrNotProtected, k)
 	}
@@ -317,7 +317,7 @@ func (n named) Screen(f transport.Flow) error {
 	return nil
 }
 
-func (n named) Admit(ctx context.Context, f transport.Flow, outgoing bool, c transport.Monitored) (transport.Protection, error) {
+func (n namedProtector) Admit(ctx context.Context, f transport.Flow, outgoing bool, c transport.Monitored) (transport.Protection, error) {
 	if err := n.Screen(f); err != nil {
 		return nil, err
 	}
@@ -337,7 +337,7 @@ func (n namedProtection) Peer() transport.Identity { return n.identity }
 
 // protectorFor chooses the Protector of flows with an address.
 func (d *Daemon) protectorFor(a netip.Addr) (transport.Protector, error) {
-	p := d.peers.at(a)
+	p := d.peers.byAddress(a)
 	if p == nil {
 		return nil, fmt.Errorf("%w: %s is not the address of a configured peer", transport.ErrNotProtected, a)
 	}

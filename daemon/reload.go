@@ -42,7 +42,7 @@ func (d *Daemon) reload(ctx context.Context) (api.Reloaded, error) {
 	restart := d.keepUntilRestart(old, next)
 	d.cfg.Store(next)
 	// Once it has begun it is carried through, also if the client goes away.
-	r := api.Reloaded{Changed: d.apply(context.WithoutCancel(ctx), old, next), Restart: restart, Unusable: Unusable(next)}
+	r := api.Reloaded{Changed: d.applyConfig(context.WithoutCancel(ctx), old, next), Restart: restart, Unusable: Unusable(next)}
 	for _, c := range r.Changed {
 		d.log.Info("configuration", "change", c)
 	}
@@ -72,18 +72,18 @@ func (d *Daemon) keepUntilRestart(old, next *config.Config) []string {
 	return restart
 }
 
-// apply turns the daemon from old to next and says what it did. changing is
+// applyConfig turns the daemon from old to next and says what it did. changing is
 // held.
-func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
+func (d *Daemon) applyConfig(ctx context.Context, old, next *config.Config) []string {
 	changed := []string{}
 	say := func(format string, a ...any) { changed = append(changed, fmt.Sprintf(format, a...)) }
 	if old.ListenPort != next.ListenPort || old.ListenUDPPort != next.ListenUDPPort || !slices.Equal(old.ListenOn, next.ListenOn) {
 		say("listen addresses changed")
 	}
 	// Whoever may not go on is cut off before anything is waited for.
-	d.cutOffAll(next)
+	d.cutOffChanged(next)
 	// A listener goes before the guard of its link: the kernel answers a SYN in clear.
-	d.listeners.CloseBut(next, d.awaits(next))
+	d.listeners.CloseBut(next, d.awaitedPeers(next))
 	changed = append(changed, d.applyShares(old, next)...)
 	changed = append(changed, d.exports.Apply(next)...)
 	var removed sync.WaitGroup
@@ -92,7 +92,7 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 		n, ok := next.Peer(p.cfg.Name)
 		switch {
 		case !ok:
-			d.forget(p)
+			d.forgetPeer(p)
 			for _, at := range d.disks.List(attach.From(p.cfg.Name)) {
 				forgot = true
 				d.disks.Drop(at)
@@ -121,42 +121,42 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	removed.Wait()
 	var added []*peer
 	for _, c := range next.Peers {
-		if d.peers.named(c.Name) == nil {
+		if d.peers.byName(c.Name) == nil {
 			p := newPeer(c)
-			d.peers.enter(p)
+			d.peers.add(p)
 			added = append(added, p)
 			say("peer %s added", c.Name)
 		}
 	}
 	d.setUpPeers(ctx, added, false)
 	changed = append(changed, d.applyULPs(next)...)
-	d.disks.Adopt()
+	d.disks.RestoreOrphans()
 	if forgot {
-		d.disks.RememberOrLog()
+		d.disks.SaveOrLog()
 	}
-	d.exports.AllowAgain()
+	d.exports.RefreshAllowed()
 	d.applyPeerShares(next)
-	d.guards.letGo(d.peers.list())
-	d.listeners.Listen(ctx, next, d.awaits(next))
+	d.guards.removeUnneeded(d.peers.list())
+	d.listeners.Listen(ctx, next, d.awaitedPeers(next))
 	return changed
 }
 
-// cutOffAll ends the sessions and streams of peers and ULPs that another
+// cutOffChanged ends the sessions and streams of peers and ULPs that another
 // configuration does not have, or has as others.
-func (d *Daemon) cutOffAll(next *config.Config) {
+func (d *Daemon) cutOffChanged(next *config.Config) {
 	for _, p := range d.peers.list() {
 		if n, ok := next.Peer(p.cfg.Name); !ok || !n.SameEnds(p.cfg) {
-			d.cutOff(p, fmt.Errorf("peer %s has changed, or is removed from the configuration", p.cfg.Name))
+			d.cutOffPeer(p, fmt.Errorf("peer %s has changed, or is removed from the configuration", p.cfg.Name))
 		}
 	}
 	for _, c := range d.local.ULPs() {
-		if u, ok := next.ULP(c.Name); !ok || replaced(next, c, u) {
+		if u, ok := next.ULP(c.Name); !ok || needsNewConsumer(next, c, u) {
 			d.cutOffULP(c)
 		}
 	}
 }
 
-func (d *Daemon) forget(p *peer) {
+func (d *Daemon) forgetPeer(p *peer) {
 	d.peers.remove(p)
 	d.blocks.Forget(p.cfg.Name)
 	d.events.forget(p.cfg.Name)
@@ -171,11 +171,11 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 	next := newPeer(n)
 	same := n.SameEnds(p.cfg)
 	if same {
-		next.follow(p)
+		next.takeOver(p)
 	}
-	d.peers.enter(next)
+	d.peers.add(next)
 	if same {
-		d.dropWays(ctx, p, next)
+		d.dropPaths(ctx, p, next)
 		d.setUpPeer(ctx, next)
 		d.disks.Follow(n.Name)
 		d.sessions.HeartbeatsChanged()
@@ -185,7 +185,7 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 		return
 	}
 	d.disks.Suspend(d.disks.List(attach.From(n.Name))...)
-	d.cutOff(p, fmt.Errorf("peer %s has changed", n.Name))
+	d.cutOffPeer(p, fmt.Errorf("peer %s has changed", n.Name))
 	d.dropPairs(ctx, p, p.cfg.Pairs())
 	d.setUpPeer(ctx, next)
 	d.disks.Resume()

@@ -12,8 +12,8 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// openULPs registers the services with the RNIC.
-func (d *Daemon) openULPs() (err error) {
+// registerServices registers the services with the RNIC.
+func (d *Daemon) registerServices() (err error) {
 	for _, name := range config.ServiceNames() {
 		d.ulps[name], err = d.dev.NewULP(name, verbs.ULPConfig{Quota: d.config().Services[name].Limits, Trust: d.config().ServiceTrust(name).Model(), Privileged: true})
 		if err != nil {
@@ -100,7 +100,7 @@ func (d *Daemon) trustOf(id transport.Identity) verbs.TrustModel {
 	return d.exports.Server().TrustOf(id, d.config().ServiceTrust(config.ServiceExports).Model())
 }
 
-// Resources reports who has what of the RNIC.
+// Resources reports who uses how much of the RNIC.
 func (d *Daemon) Resources() api.Resources {
 	r := d.dev.Resources()
 	out := api.Resources{
@@ -122,7 +122,7 @@ func (d *Daemon) Resources() api.Resources {
 	out.Device.Uses = append(out.Device.Uses, all)
 	for _, u := range r.Peers {
 		id := transport.Identity(u.Name)
-		p := principal(api.PrincipalPeer, d.peers.name(id), u)
+		p := principal(api.PrincipalPeer, d.peers.nameOrIdentity(id), u)
 		mine := api.Resource{Name: "sessions", Used: int64(sessions[id]), Limit: int64(limits.Sessions)}
 		if _, ok := kept[id]; ok {
 			mine.Share = 1

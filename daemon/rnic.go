@@ -29,33 +29,33 @@ func (d *Daemon) openRNIC() error {
 	if d.dev, err = verbs.Open(verbs.Config{Limits: d.config().Limits.Device, Peer: d.config().Limits.PerPeer}); err != nil {
 		return err
 	}
-	if err := d.openULPs(); err != nil {
+	if err := d.registerServices(); err != nil {
 		return err
 	}
 	d.probes = probe.NewServer(d.ulps[config.ServicePing], d.log)
 	d.exports = export.New(export.Config{
-		Log: d.log, StateDir: d.config().StateDir, Closing: d.opt.parting, Identities: d.identities, EndStreams: d.abortStreams, Offered: d.endOvertrusted, NameOf: d.peers.nameOf,
+		Log: d.log, StateDir: d.config().StateDir, Closing: d.opt.closing, Identities: d.allowedIdentities, EndStreams: d.abortStreams, Offered: d.endOvertrusted, NameOf: d.peers.nameOf,
 		Trust: func(e config.Export) verbs.TrustModel { return d.config().ExportTrust(e).Model() },
 	})
 	d.sessions, err = rtrs.NewServer(rtrs.ServerConfig{
 		ULP: d.ulps[config.ServiceExports], QueueDepth: d.config().Limits.QueueSize, MaxSessionsPerPeer: d.config().Limits.Sessions,
 		MaxSessions: d.config().Limits.AllSessions,
-		NewSession:  d.exports.Server().NewSession, TrustOf: d.trustOf, HeartbeatOf: d.heartbeatOf, TrustsClient: d.leavesOpen, Logger: d.log,
+		NewSession:  d.exports.Server().NewSession, TrustOf: d.trustOf, HeartbeatOf: d.heartbeatOf, TrustsClient: d.leavesChunksOpen, Logger: d.log,
 	})
 	return err
 }
 
 // heartbeatOf is how paths of a peer's sessions are watched.
 func (d *Daemon) heartbeatOf(id transport.Identity) rtrs.HeartbeatConfig {
-	if p := d.peers.known(id); p != nil {
+	if p := d.peers.byIdentity(id); p != nil {
 		return p.cfg.Heartbeat
 	}
 	return rtrs.HeartbeatConfig{}
 }
 
-// leavesOpen reports whether a peer's requests stay open to it while they are carried out.
-func (d *Daemon) leavesOpen(id transport.Identity) bool {
-	p := d.peers.known(id)
+// leavesChunksOpen reports whether a peer's requests stay open to it while they are carried out.
+func (d *Daemon) leavesChunksOpen(id transport.Identity) bool {
+	p := d.peers.byIdentity(id)
 	return p != nil && p.cfg.OpenChunks
 }
 
@@ -74,7 +74,7 @@ func (d *Daemon) accept(ln *verbs.Listener) {
 
 func (d *Daemon) dispatch(cr *verbs.ConnRequest) {
 	private := cr.PrivateData()
-	p, known := d.peers.of(cr.Peer(), cr.Flow().Remote.Addr())
+	p, known := d.peers.ofStream(cr.Peer(), cr.Flow().Remote.Addr())
 	var blocked error
 	if known {
 		d.blocks.Created(p.cfg.Name, nil)
@@ -98,12 +98,12 @@ func (d *Daemon) dispatch(cr *verbs.ConnRequest) {
 
 // refuse rejects a stream without holding up the listener.
 func (d *Daemon) refuse(cr *verbs.ConnRequest, private []byte, why error) {
-	d.refused.add(d.log, d.peers.name(cr.Peer()), cr.Flow(), why)
-	d.turnAway(cr, private)
+	d.refused.add(d.log, d.peers.nameOrIdentity(cr.Peer()), cr.Flow(), why)
+	d.reject(cr, private)
 }
 
-// turnAway is refuse without any blame.
-func (d *Daemon) turnAway(cr *verbs.ConnRequest, private []byte) {
+// reject is refuse that neither counts nor logs.
+func (d *Daemon) reject(cr *verbs.ConnRequest, private []byte) {
 	select {
 	case d.refused.rejecting <- struct{}{}:
 	default:
@@ -122,10 +122,10 @@ func (d *Daemon) turnAway(cr *verbs.ConnRequest, private []byte) {
 	})
 }
 
-// listenSetup is the start-up of a stream from a peer. A stranger's goes as far
-// as its request, to be refused in words.
+// listenSetup is the start-up of a stream from a peer. One of an unknown host goes as far as
+// its request, to be refused with a reason.
 func (d *Daemon) listenSetup(f transport.Flow, id transport.Identity) verbs.Setup {
-	if p, ok := d.peers.of(id, f.Remote.Addr()); ok {
+	if p, ok := d.peers.ofStream(id, f.Remote.Addr()); ok {
 		return p.cfg.Setup()
 	}
 	return verbs.Setup{}
@@ -142,21 +142,20 @@ func (d *Daemon) answerHello(cr *verbs.ConnRequest, of config.Transport) {
 	for _, k := range d.listeners.Kinds(of) {
 		have = have.With(k)
 	}
-	d.turnAway(cr, probe.AppendHello(nil, have))
+	d.reject(cr, probe.AppendHello(nil, have))
 }
 
 // listenAt begins to listen for peers.
 func (d *Daemon) listenAt(ctx context.Context, at netip.AddrPort, tc *transport.Config) (*verbs.Listener, error) {
-	tc.Protector, tc.OnRefused, tc.OnPath = transport.PerPeer(d.protectorFor), d.turnedAway, d.carriers.OnPath
-	return d.dev.Listen(ctx, at, verbs.ListenConfig{Transport: tc, PeerSetup: d.listenSetup, OnFailed: d.turnedAway})
+	tc.Protector, tc.OnRefused, tc.OnPath = transport.PerPeer(d.protectorFor), d.onRefused, d.carriers.OnPath
+	return d.dev.Listen(ctx, at, verbs.ListenConfig{Transport: tc, PeerSetup: d.listenSetup, OnFailed: d.onRefused})
 }
 
-// awaits are the peers that there are, or those of another configuration, which is about to
-// be applied.
-func (d *Daemon) awaits(next *config.Config) (all []listen.Awaited) {
+// awaitedPeers are the peers of a configuration, which may be about to be applied.
+func (d *Daemon) awaitedPeers(next *config.Config) (all []listen.Awaited) {
 	for _, c := range next.Peers {
 		local := c.LocalAddress
-		if p := d.peers.named(c.Name); p != nil && c.SameEnds(p.cfg) {
+		if p := d.peers.byName(c.Name); p != nil && c.SameEnds(p.cfg) {
 			local = p.localAddr()
 		}
 		if !local.IsValid() {
@@ -164,7 +163,7 @@ func (d *Daemon) awaits(next *config.Config) (all []listen.Awaited) {
 		}
 		all = append(all, listen.Awaited{Peer: c, Local: local})
 		for _, q := range c.Paths {
-			all = append(all, listen.Awaited{Peer: c.By(q), Local: q.LocalAddress})
+			all = append(all, listen.Awaited{Peer: c.ViaPath(q), Local: q.LocalAddress})
 		}
 	}
 	return all
@@ -202,17 +201,17 @@ func (r *refusals) add(log *slog.Logger, peer string, f transport.Flow, err erro
 	log.Warn("connection refused", attrs...)
 }
 
-func (r *refusals) count() (n uint64, last, fix string) {
+func (r *refusals) summary() (n uint64, last, fix string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.n, r.last, r.fix
 }
 
-// turnedAway is told of a flow that was refused before anybody was asked whom it is
-// for, or that failed in its start-up.
-func (d *Daemon) turnedAway(f transport.Flow, err error) {
+// onRefused counts a flow that was refused before its service was known, or that failed in its
+// start-up.
+func (d *Daemon) onRefused(f transport.Flow, err error) {
 	name := ""
-	if p := d.peers.at(f.Remote.Addr()); p != nil {
+	if p := d.peers.byAddress(f.Remote.Addr()); p != nil {
 		name = p.cfg.Name
 		d.blocks.Created(name, err)
 	}

@@ -52,7 +52,7 @@ func (d *Daemon) changePaths(ctx context.Context, name string, to func(config.Pe
 
 // pathNamed is the name of a peer's path that is called by its name or its address.
 func pathNamed(c config.Peer, path string) (string, error) {
-	for _, q := range c.Ways() {
+	for _, q := range c.AllPaths() {
 		if q.Name == path || q.Address.String() == path {
 			return q.Name, nil
 		}

@@ -114,10 +114,10 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 	if p.Protection, err = protectionOf(s); err != nil {
 		return config.Peer{}, err
 	}
-	if p.CRC, err = oneOf("crc", s.CRC, "on", "off"); err != nil {
+	if p.CRC, err = parseEither("crc", s.CRC, "on", "off"); err != nil {
 		return config.Peer{}, err
 	}
-	if p.LargeFPDU, err = oneOf("fpdu", s.FPDU, "large", "emss"); err != nil {
+	if p.LargeFPDU, err = parseEither("fpdu", s.FPDU, "large", "emss"); err != nil {
 		return config.Peer{}, err
 	}
 	if cert := s.Auth == string(config.AuthCert) || s.CertFile != ""; p.Protection == config.ProtectIPsec && p.PSKFile == "" && !cert && !p.Address.IsLoopback() {
@@ -129,7 +129,7 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 
 // noPathOf is what becomes of I/O without a path.
 func noPathOf(noPath, failAfter string) (n rtrs.NoPath, err error) {
-	if n.Fail, err = oneOf("no path", noPath, config.NoPathQueue, config.NoPathFail); err != nil {
+	if n.Fail, err = parseEither("no path", noPath, config.NoPathQueue, config.NoPathFail); err != nil {
 		return n, err
 	}
 	n.Fail = !n.Fail
@@ -161,8 +161,8 @@ func protectionOf(s api.PeerSpec) (config.Protection, error) {
 	return "", &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("unknown protection %q; allowed: ipsec, loopback", s.Protection)}
 }
 
-// oneOf reports whether s is the first of two words; empty means the first.
-func oneOf(what, s, yes, no string) (bool, error) {
+// parseEither reports whether s is the first of two words; empty means the first.
+func parseEither(what, s, yes, no string) (bool, error) {
 	switch s {
 	case "", yes:
 		return true, nil

@@ -19,7 +19,7 @@ func (d *Daemon) Status(ctx context.Context) api.Status {
 		Info: d.info(), IKE: d.sas.Component(), Listeners: d.listeners.States(), Peers: d.describePeers(),
 		Streams: d.streams(), Sessions: d.sessionStates(d.local.AsRoot()), Exports: d.exports.List(), Attachments: d.disks.Describe(d.local.AsRoot()),
 	}
-	st.Refused, st.LastRefused, st.LastRefusedFix = d.refused.count()
+	st.Refused, st.LastRefused, st.LastRefusedFix = d.refused.summary()
 	st.Guard = d.sas.Blocked()
 	st.Blocks = d.blocks.All()
 	for _, u := range d.config().ULPs {
@@ -55,14 +55,14 @@ func (d *Daemon) sessionStates(who local.Caller) []api.Session {
 		for _, t := range s.Paths {
 			v.Paths, versions = append(v.Paths, pathState(s.Peer, t, now)), append(versions, t.Version)
 		}
-		v.RTRS, v.RNBD = lowest(versions), s.RNBD.String()
+		v.RTRS, v.RNBD = lowestVersion(versions), s.RNBD.String()
 		out = append(out, v)
 	}
 	if !who.All {
 		return out
 	}
 	for _, s := range d.sessions.Sessions() {
-		v := api.Session{Peer: d.peers.name(s.Peer), Role: "server", State: "connected", Streams: len(s.Conns), InFlight: s.Executing, AgeSeconds: now.Sub(s.Since).Seconds()}
+		v := api.Session{Peer: d.peers.nameOrIdentity(s.Peer), Role: "server", State: "connected", Streams: len(s.Conns), InFlight: s.Executing, AgeSeconds: now.Sub(s.Since).Seconds()}
 		if isPaused(s.Conns) {
 			v.State = api.PeerPaused
 		}
@@ -70,14 +70,14 @@ func (d *Daemon) sessionStates(who local.Caller) []api.Session {
 		for _, t := range s.Paths {
 			v.OpenChunks, versions = v.OpenChunks || t.Open, append(versions, t.Version)
 		}
-		v.RTRS = lowest(versions)
+		v.RTRS = lowestVersion(versions)
 		out = append(out, v)
 	}
 	return out
 }
 
-// lowest is the lowest version of paths, "" if none is up.
-func lowest(versions []rtrs.Protocol) string {
+// lowestVersion is the lowest version of paths, "" if none is up.
+func lowestVersion(versions []rtrs.Protocol) string {
 	versions = slices.DeleteFunc(versions, func(v rtrs.Protocol) bool { return v == 0 })
 	if len(versions) == 0 {
 		return ""

@@ -33,7 +33,7 @@ func (d *Daemon) streams() []api.Stream {
 	for _, qp := range d.dev.QPs() {
 		s := qp.Stats()
 		out = append(out, api.Stream{
-			ID: streamID(qp.ID()), Peer: d.peers.name(qp.Peer()), Identity: string(qp.Peer()), Service: qp.PD().ULP().Name(),
+			ID: streamID(qp.ID()), Peer: d.peers.nameOrIdentity(qp.Peer()), Identity: string(qp.Peer()), Service: qp.PD().ULP().Name(),
 			Transport: carrier.KindOf(qp.Flow()).String(), Flow: qp.Flow().String(), Protection: qp.Protection().Kind(), Paused: qp.Paused(), AgeSeconds: now.Sub(qp.Established()).Seconds(),
 			BytesIn: s.RecvBytes, BytesOut: s.SendBytes, Trust: qp.PD().Trust().String(), Idle: idle[qp.ID()].Seconds(), Slow: slowPaths(qp.SlowPath()),
 		})
@@ -151,7 +151,7 @@ func (d *Daemon) watchEvents(ctx context.Context) {
 		case verbs.EventStreamUp, verbs.EventStreamDown:
 			level = slog.LevelInfo
 		}
-		attrs := []any{"stream", streamID(ev.QP), "peer", d.peers.name(ev.Peer), "flow", ev.Flow.String()}
+		attrs := []any{"stream", streamID(ev.QP), "peer", d.peers.nameOrIdentity(ev.Peer), "flow", ev.Flow.String()}
 		if ev.Count > 1 {
 			attrs = append(attrs, repeats.Attr, ev.Count)
 		}
@@ -164,7 +164,7 @@ func (d *Daemon) watchEvents(ctx context.Context) {
 
 // CountedAs is the name of a configured peer; metrics.Others where none has the identity.
 func (d *Daemon) CountedAs(id transport.Identity) string {
-	if p := d.peers.known(id); p != nil {
+	if p := d.peers.byIdentity(id); p != nil {
 		return p.cfg.Name
 	}
 	return metrics.Others

@@ -26,9 +26,9 @@ func (d *Daemon) notify(state string) {
 	}
 }
 
-// activated is the control socket that systemd passed, nil if none. Any other is
+// socketFromSystemd is the control socket that systemd passed, nil if none. Any other is
 // refused: whoever reaches it from the network could manage this host.
-func activated() (net.Listener, error) {
+func socketFromSystemd() (net.Listener, error) {
 	ls, err := activation.Listeners()
 	if err != nil {
 		return nil, err

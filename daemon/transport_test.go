@@ -170,7 +170,7 @@ func TestWhatThePeersFileDoesNotNameIsRefused(t *testing.T) {
 	at := netip.MustParseAddrPort("127.0.0.1:1")
 	for carrier, want := range map[config.Transport]string{config.TransportTCP: "[tcp]", config.TransportSCTPUDP: "[udp]", config.TransportSCTP: "[sctp]", config.TransportAuto: "[tcp udp sctp]"} {
 		p := newPeer(config.Peer{Name: "beta", Address: at.Addr(), Protection: config.ProtectLoopback, Transport: carrier})
-		n := p.named(transport.LoopbackOnly())
+		n := p.withIdentity(transport.LoopbackOnly())
 		var admitted []string
 		for _, proto := range []transport.Protocol{transport.ProtoTCP, transport.ProtoUDP, transport.ProtoSCTP} {
 			f := transport.Flow{Protocol: proto, Local: at, Remote: at}

@@ -11,8 +11,8 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/local"
 )
 
-// view is what a ULP that is not privileged may see of the host.
-type view struct {
+// ulpView is what a ULP that is not privileged may see of the host.
+type ulpView struct {
 	d   *Daemon
 	who local.Caller
 }
@@ -21,31 +21,31 @@ type view struct {
 // they can't ask for, and what is here is about what they have and may.
 func (d *Daemon) ulpRoutes() http.Handler {
 	mux := http.NewServeMux()
-	seen(d, mux, "GET /v1/info", view.info)
-	seen(d, mux, "GET /v1/status", view.status)
-	seen(d, mux, "GET /v1/ulps", func(v view) []api.ULP { return []api.ULP{d.describeULP(v.who.Consumer)} })
-	seen(d, mux, "GET /v1/resources", view.resources)
-	seen(d, mux, "GET /v1/streams", view.streams)
-	seen(d, mux, "GET /v1/peers", view.peers)
+	getAsULP(d, mux, "GET /v1/info", ulpView.info)
+	getAsULP(d, mux, "GET /v1/status", ulpView.status)
+	getAsULP(d, mux, "GET /v1/ulps", func(v ulpView) []api.ULP { return []api.ULP{d.describeULP(v.who.Consumer)} })
+	getAsULP(d, mux, "GET /v1/resources", ulpView.resources)
+	getAsULP(d, mux, "GET /v1/streams", ulpView.streams)
+	getAsULP(d, mux, "GET /v1/peers", ulpView.peers)
 	get(mux, "GET /v1/peers/{name}", func(r *http.Request) (api.Peer, error) {
-		return view{d, callerOf(r.Context())}.peer(r.PathValue("name"))
+		return ulpView{d, callerOf(r.Context())}.peer(r.PathValue("name"))
 	})
 	get(mux, "GET /v1/peers/{name}/exports", d.offersRoute)
-	seen(d, mux, "GET /v1/attachments", func(v view) []api.Attachment { return d.disks.Describe(v.who) })
+	getAsULP(d, mux, "GET /v1/attachments", func(v ulpView) []api.Attachment { return d.disks.Describe(v.who) })
 	stream(mux, "POST /v1/attachments", asCaller(d.disks.Attach))
 	get(mux, "DELETE /v1/attachments/{peer}/{export}", d.detachRoute)
 	stream(mux, "POST /v1/ping", asCaller(d.ping))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		who := callerOf(r.Context())
-		answer(w, nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("ULP %s may not ask for %s %s", who.Name, r.Method, r.URL.Path),
+		respond(w, nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("ULP %s may not ask for %s %s", who.Name, r.Method, r.URL.Path),
 			Fix: "that is for root and privileged ULPs: run the command with sudo"})
 	})
 	return mux
 }
 
-// seen serves a call with what its caller sees.
-func seen[Out any](d *Daemon, mux *http.ServeMux, pattern string, f func(view) Out) {
-	get(mux, pattern, func(r *http.Request) (Out, error) { return f(view{d, callerOf(r.Context())}), nil })
+// getAsULP serves a call with what its caller sees.
+func getAsULP[Out any](d *Daemon, mux *http.ServeMux, pattern string, f func(ulpView) Out) {
+	get(mux, pattern, func(r *http.Request) (Out, error) { return f(ulpView{d, callerOf(r.Context())}), nil })
 }
 
 // asCaller gives a call its caller.
@@ -72,13 +72,13 @@ func (d *Daemon) detachRoute(r *http.Request) (any, error) {
 }
 
 // info is what anybody may know who may ask at all.
-func (v view) info() api.Info {
+func (v ulpView) info() api.Info {
 	i := v.d.info()
 	return api.Info{Version: i.Version, PID: i.PID, ControlSocket: i.ControlSocket, Started: i.Started}
 }
 
 // status describes what a ULP has and may.
-func (v view) status() api.Status {
+func (v ulpView) status() api.Status {
 	return api.Status{
 		Info: v.info(), Listeners: []api.Listener{}, Peers: v.peers(), SAs: []api.SA{}, Streams: v.streams(),
 		Sessions: v.d.sessionStates(v.who), Exports: []api.Export{}, Attachments: v.d.disks.Describe(v.who), Blocks: []api.Block{},
@@ -86,20 +86,20 @@ func (v view) status() api.Status {
 }
 
 // resources is what a ULP has of the RNIC.
-func (v view) resources() api.Resources {
+func (v ulpView) resources() api.Resources {
 	r := v.d.Resources()
 	return api.Resources{
-		ULPs:  slices.DeleteFunc(r.ULPs, func(p api.Principal) bool { return !isIts(v.who, p.Name) }),
+		ULPs:  slices.DeleteFunc(r.ULPs, func(p api.Principal) bool { return !owns(v.who, p.Name) }),
 		Peers: []api.Principal{}, Events: []api.EventCount{},
 	}
 }
 
-func (v view) streams() []api.Stream {
-	return slices.DeleteFunc(v.d.streams(), func(s api.Stream) bool { return !isIts(v.who, s.Service) })
+func (v ulpView) streams() []api.Stream {
+	return slices.DeleteFunc(v.d.streams(), func(s api.Stream) bool { return !owns(v.who, s.Service) })
 }
 
 // peers are the peers that a ULP may use, as far as it has to know them.
-func (v view) peers() []api.Peer {
+func (v ulpView) peers() []api.Peer {
 	out := []api.Peer{}
 	for _, p := range v.d.peers.list() {
 		if one, err := v.peer(p.cfg.Name); err == nil {
@@ -109,7 +109,7 @@ func (v view) peers() []api.Peer {
 	return out
 }
 
-func (v view) peer(name string) (api.Peer, error) {
+func (v ulpView) peer(name string) (api.Peer, error) {
 	if err := v.who.MayUse(name); err != nil {
 		return api.Peer{}, err
 	}
@@ -129,7 +129,7 @@ func (v view) peer(name string) (api.Peer, error) {
 		}
 	}
 	if full.Problem != nil {
-		one.Problem = v.who.Discreet(name, full.Problem)
+		one.Problem = v.who.Redact(name, full.Problem)
 	}
 	return one, nil
 }

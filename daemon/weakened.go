@@ -11,7 +11,7 @@ import (
 
 func mayAskAll(who local.Caller) bool     { return who.All || !checks.On(checks.LocalPrivilege) }
 func mayNameOthers(who local.Caller) bool { return who.All || !checks.On(checks.LocalOwner) }
-func isIts(who local.Caller, name string) bool {
+func owns(who local.Caller, name string) bool {
 	return name == who.Name || !checks.On(checks.LocalOwner)
 }
 

@@ -19,18 +19,18 @@ func remembers(t *testing.T, dir string, k Disk) {
 func TestSuspendedDiskIsAmongThoseWrittenDown(t *testing.T) {
 	a, dir := newAttacher(t)
 	k := Disk{Peer: "beta", Export: "disk"}
-	at, _, err := a.claim(t.Context(), a.cfg.Users.AsRoot(), k, way{}, "beta.example", func() {}, true)
+	at, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{}, "beta.example", func() {}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.Suspend(at)
-	a.RememberOrLog()
+	a.SaveOrLog()
 	remembers(t, dir, k)
 	a.Resume()
-	a.RememberOrLog()
+	a.SaveOrLog()
 	remembers(t, dir, k)
-	if len(a.aside) > 0 || len(a.List(nil)) != 1 {
-		t.Errorf("set aside %v, attached %v", a.aside, a.List(nil))
+	if len(a.suspended) > 0 || len(a.List(nil)) != 1 {
+		t.Errorf("set aside %v, attached %v", a.suspended, a.List(nil))
 	}
 }
 
@@ -38,7 +38,7 @@ func TestSuspendedDiskIsAmongThoseWrittenDown(t *testing.T) {
 func TestSuspendedDiskIsForTheNextStart(t *testing.T) {
 	a, dir := newAttacher(t)
 	k := Disk{Peer: "beta", Export: "disk"}
-	at, _, err := a.claim(t.Context(), a.cfg.Users.AsRoot(), k, way{}, "beta.example", func() {}, true)
+	at, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{}, "beta.example", func() {}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,15 +86,15 @@ type Attacher struct {
 	saved   uint64        // those that what is written has; guarded by saving
 	unsaved atomic.Bool   // the state could not be written
 
-	mu       sync.Mutex // guards the fields below it; taken before an attachment's and a consumer's
-	disks    map[Disk]*Attachment
-	aside    map[Disk]aside // disks that wait for their peer, or their ULP
-	sessions map[sessionKey]*session
+	mu        sync.Mutex // guards the fields below it; taken before an attachment's and a consumer's
+	disks     map[Disk]*Attachment
+	suspended map[Disk]suspended // disks that wait for their peer, or their ULP
+	sessions  map[sessionKey]*session
 }
 
 // New returns an Attacher without disks.
 func New(cfg Config) *Attacher {
-	return &Attacher{cfg: cfg, log: cfg.Log, disks: map[Disk]*Attachment{}, aside: map[Disk]aside{}, sessions: map[sessionKey]*session{}}
+	return &Attacher{cfg: cfg, log: cfg.Log, disks: map[Disk]*Attachment{}, suspended: map[Disk]suspended{}, sessions: map[sessionKey]*session{}}
 }
 
 // Attach brings a peer's export up on an NBD or vhost-user socket or as a block device, and remembers it. A disk
@@ -111,7 +112,7 @@ func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachR
 		return api.Attachment{}, err
 	}
 	k := Disk{who.Name, req.Peer, req.Export}
-	w, err := a.wayOf(k, req)
+	w, err := a.frontEndOf(k, req)
 	if err != nil {
 		return api.Attachment{}, err
 	}
@@ -119,21 +120,21 @@ func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachR
 	defer cancel()
 	defer context.AfterFunc(a.cfg.Context, cancel)()
 	emit(api.Event{Progress: fmt.Sprintf("connecting to %s at %s", req.Peer, p.Declared().AddrPort())})
-	at, created, err := a.claim(ctx, who, k, w, p.Identity(), cancel, false)
+	at, created, err := a.findOrAdd(ctx, who, k, w, p.Identity(), cancel, false)
 	if err != nil {
 		return api.Attachment{}, err
 	}
-	go a.narrate(ctx, p, who, emit)
+	go a.reportProgress(ctx, p, who, emit)
 	if !created {
 		err = at.await(ctx)
-	} else if err = a.clear(at); err == nil {
+	} else if err = a.removeStale(at); err == nil {
 		at.migration = req.Migration
-		err = a.bringPatiently(ctx, at) // which has written it down
+		err = a.bringUpRetrying(ctx, at) // which has written it down
 	}
 	if err != nil {
 		if created {
-			a.undo(at)
-			a.RememberOrLog() // it was written down before it was used, or meanwhile, with others
+			a.rollBack(at)
+			a.SaveOrLog() // it was written down before it was used, or meanwhile, with others
 		}
 		return api.Attachment{}, a.failure(p, who, at.Key, err, limit)
 	}
@@ -148,13 +149,13 @@ func (a *Attacher) peer(who local.Caller, name string) (Peer, error) {
 	return a.cfg.Peer(name)
 }
 
-// narrate tells a waiting user what the peer's state is, whenever it changes.
-func (a *Attacher) narrate(ctx context.Context, p Peer, who local.Caller, emit func(api.Event)) {
+// reportProgress tells a waiting user what the peer's state is, whenever it changes.
+func (a *Attacher) reportProgress(ctx context.Context, p Peer, who local.Caller, emit func(api.Event)) {
 	last, name := "", p.Declared().Name
 	for range rate.Ticks(ctx, progressEvery) {
 		text := fmt.Sprintf("peer %s is %s", name, api.PeerUp)
 		if state, problem := a.cfg.Health(p); problem != nil {
-			text = who.Discreet(name, problem).Message
+			text = who.Redact(name, problem).Message
 		} else if state != api.PeerUp {
 			text = "waiting for an SA with " + name
 		}
@@ -165,9 +166,9 @@ func (a *Attacher) narrate(ctx context.Context, p Peer, who local.Caller, emit f
 	}
 }
 
-// claim enters an attachment, or finds the one that is there. One that is remembered and
+// findOrAdd adds an attachment, or finds the one that is there. One that is remembered and
 // more than its ULP may have is an orphan, others like that are refused.
-func (a *Attacher) claim(ctx context.Context, who local.Caller, k Disk, w way, identity transport.Identity, cancel context.CancelFunc, remembered bool) (at *Attachment, created bool, err error) {
+func (a *Attacher) findOrAdd(ctx context.Context, who local.Caller, k Disk, w frontEnd, identity transport.Identity, cancel context.CancelFunc, remembered bool) (at *Attachment, created bool, err error) {
 	socket := cmp.Or(w.vhost, a.socketOf(k))
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -181,8 +182,8 @@ func (a *Attacher) claim(ctx context.Context, who local.Caller, k Disk, w way, i
 		return nil, false, who.ErrChanged()
 	}
 	before := a.disks[k]
-	if before != nil && (!before.isOrphan() || before.way != w) {
-		return before, false, before.sameWay(w)
+	if before != nil && (!before.isOrphan() || before.frontEnd != w) {
+		return before, false, before.checkFrontEnd(w)
 	}
 	if err := a.isFreeLocked(k, w.device, socket, remembered); err != nil {
 		return nil, false, err
@@ -191,13 +192,13 @@ func (a *Attacher) claim(ctx context.Context, who local.Caller, k Disk, w way, i
 	if full != nil && !remembered {
 		return nil, false, full
 	}
-	at = &Attachment{Key: k, owner: who.Consumer, uid: who.UID, identity: identity, log: a.logOf(k), socket: socket, way: w, cancel: cancel, since: time.Now(), replaces: before, ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
+	at = &Attachment{Key: k, owner: who.Consumer, uid: who.UID, identity: identity, log: a.logOf(k), socket: socket, frontEnd: w, cancel: cancel, since: time.Now(), replaces: before, ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
 	at.full, at.problem, at.orphan = full, full, full != nil
 	a.disks[k] = at
 	return at, true, nil
 }
 
-// fullLocked says that a ULP may attach no more disks, nil if it may.
+// fullLocked returns the error for a ULP that may attach no more disks, nil if it may.
 func (a *Attacher) fullLocked(who local.Caller, k Disk) *api.Error {
 	if who.MayHave(len(a.disks)) {
 		return nil
@@ -215,12 +216,12 @@ func (a *Attacher) fullLocked(who local.Caller, k Disk) *api.Error {
 		Fix: fmt.Sprintf("detach another, or ask root to raise attachments: in the ULP's limits; then `ironwarp attach %s`", k)}
 }
 
-// bringPatiently is bring, again for as long as strongSwan cannot be reached: the daemon goes
-// on trying that, so it may pass.
-func (a *Attacher) bringPatiently(ctx context.Context, at *Attachment) error {
+// bringUpRetrying is bringUp, repeated while strongSwan cannot be reached: the daemon keeps
+// trying that, so it may pass.
+func (a *Attacher) bringUpRetrying(ctx context.Context, at *Attachment) error {
 	var lost error
 	for {
-		err := a.bring(ctx, at)
+		err := a.bringUp(ctx, at)
 		switch {
 		case errors.Is(err, ipsec.ErrNotConnected):
 			lost = err
@@ -237,24 +238,24 @@ func (a *Attacher) bringPatiently(ctx context.Context, at *Attachment) error {
 	}
 }
 
-// bring opens the remote disk and serves it.
-func (a *Attacher) bring(ctx context.Context, at *Attachment) error {
+// bringUp opens the remote disk and serves it.
+func (a *Attacher) bringUp(ctx context.Context, at *Attachment) error {
 	p, err := a.cfg.Peer(at.Key.Peer)
 	if err != nil {
 		return err
 	}
-	s, cl, err := a.join(ctx, at.owner, p)
+	s, cl, err := a.joinSession(ctx, at.owner, p)
 	if err != nil {
 		return err
 	}
-	dk, err := cl.Open(ctx, at.Key.Export, rnbd.OpenOptions{Migration: at.migration, Claim: at.claimed(), Keep: func(c rnbd.Claim) error { return a.keepClaim(at, c) }})
+	dk, err := cl.Open(ctx, at.Key.Export, rnbd.OpenOptions{Migration: at.migration, Claim: at.currentClaim(), Keep: func(c rnbd.Claim) error { return a.saveClaim(at, c) }})
 	if err == nil {
 		if err = a.serve(ctx, at, s, dk); err != nil {
 			err = errors.Join(err, dk.Close())
 		}
 	}
 	if err != nil {
-		a.leave(s)
+		a.leaveSession(s)
 	}
 	return err
 }
@@ -275,20 +276,26 @@ func (a *Attacher) serve(ctx context.Context, at *Attachment, s *session, dk *rn
 	if err != nil {
 		return err
 	}
-	sctx, stop := context.WithCancel(context.Background())
+	return a.serveSocket(at, s, dk, srv, ln, srv.Serve, "NBD", "socket")
+}
+
+// serveSocket serves an open disk on the attachment's socket, as what in messages, and as key in
+// the log. srv is nil if that is no NBD server.
+func (a *Attacher) serveSocket(at *Attachment, s *session, dk *rnbd.Disk, srv *nbd.Server, ln net.Listener, serve func(context.Context, net.Listener) error, what, key string) error {
+	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan struct{})
-	if !at.up(s, dk, srv, stop, served) {
+	if !at.noteUp(s, dk, srv, stop, served) {
 		stop()
 		return errors.Join(errDetached(at.Key), ln.Close())
 	}
 	go func() {
 		defer close(served)
-		if err := srv.Serve(sctx, ln); err != nil {
-			at.log.Error("the NBD server has failed", "error", err)
-			at.stay(&api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("the NBD socket of %s has failed: %v", at.Key, err), Fix: "detach the disk and attach it again"}, false)
+		if err := serve(ctx, ln); err != nil {
+			at.log.Error("the "+what+" server has failed", "error", err)
+			at.noteProblem(&api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("the %s socket of %s has failed: %v", what, at.Key, err), Fix: "detach the disk and attach it again"}, false)
 		}
 	}()
 	close(at.ready)
-	at.log.Info("disk is attached", "socket", at.socket, "bytes", dk.Geometry().Size)
+	at.log.Info("disk is attached", key, at.socket, "bytes", dk.Geometry().Size)
 	return nil
 }

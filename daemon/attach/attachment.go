@@ -32,7 +32,7 @@ type Attachment struct {
 	identity transport.Identity
 	log      *slog.Logger
 	socket   string
-	way
+	frontEnd
 	full     *api.Error  // why it stays down, if its ULP has as many disks as it may
 	replaces *Attachment // the orphan in whose place it is, nil if there was none
 	meter    meter.Meter
@@ -44,23 +44,23 @@ type Attachment struct {
 	ended     chan struct{}      // closed when nothing of it is left
 
 	dropping sync.Once
-	forGood  atomic.Bool // its end is that of its block device, too
+	isFinal  atomic.Bool // its end is that of its block device, too
 
-	mu      sync.Mutex // guards the fields below it
-	since   time.Time
-	orphan  bool        // its peer is not there, or its ULP has too many: it stays down until somebody attaches it, or a reload
-	claim   rnbd.Claim  // on the disk, for the next time
-	before  *Attachment // the one before, which is ending: the claim is its, until there is another
-	problem *api.Error  // why it is not up yet
-	session *session
-	disk    *rnbd.Disk // nil until it is up, like what follows
-	server  *nbd.Server
-	stop    context.CancelFunc
-	served  chan struct{}  // closed when the server has ended
-	guard   *local.Guarded // of a ULP's disk: who connects to it
-	block   *device.Device // nil if it is on a socket
-	release func()         // ends that its device is held, nil: it is not
-	guest   *vhost.Server  // in place of server, nil if it is on no vhost-user socket
+	mu          sync.Mutex // guards the fields below it
+	since       time.Time
+	orphan      bool        // its peer is not there, or its ULP has too many: it stays down until somebody attaches it, or a reload
+	claim       rnbd.Claim  // on the disk, for the next time
+	predecessor *Attachment // the one before, which is ending: the claim is its, until there is another
+	problem     *api.Error  // why it is not up yet
+	session     *session
+	disk        *rnbd.Disk // nil until it is up, like what follows
+	server      *nbd.Server
+	stop        context.CancelFunc
+	served      chan struct{}  // closed when the server has ended
+	guard       *local.Guarded // of a ULP's disk: who connects to it
+	block       *device.Device // nil if it is on a socket
+	release     func()         // ends that its device is held, nil: it is not
+	guest       *vhost.Server  // in place of server, nil if it is on no vhost-user socket
 }
 
 // await waits for an attachment that somebody else brings up.
@@ -80,9 +80,9 @@ func (at *Attachment) await(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// up notes that the disk is there and about to be served, unless it has been
+// noteUp notes that the disk is there and about to be served, unless it has been
 // detached meanwhile.
-func (at *Attachment) up(s *session, dk *rnbd.Disk, srv *nbd.Server, stop context.CancelFunc, served chan struct{}) bool {
+func (at *Attachment) noteUp(s *session, dk *rnbd.Disk, srv *nbd.Server, stop context.CancelFunc, served chan struct{}) bool {
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	select {
@@ -95,8 +95,8 @@ func (at *Attachment) up(s *session, dk *rnbd.Disk, srv *nbd.Server, stop contex
 	return true
 }
 
-// shut lets no NBD client begin anything.
-func (at *Attachment) shut() {
+// stopServing keeps NBD clients from beginning anything.
+func (at *Attachment) stopServing() {
 	at.cancel()
 	at.mu.Lock()
 	stop := at.stop
@@ -106,41 +106,41 @@ func (at *Attachment) shut() {
 	}
 }
 
-// claimed is what the attachment knows of its disk.
-func (at *Attachment) claimed() rnbd.Claim {
+// currentClaim is what the attachment knows of its disk, or its predecessor until that has ended.
+func (at *Attachment) currentClaim() rnbd.Claim {
 	at.mu.Lock()
-	claim, before := at.claim, at.before
+	claim, before := at.claim, at.predecessor
 	at.mu.Unlock()
 	if before != nil {
-		return before.claimed()
+		return before.currentClaim()
 	}
 	return claim
 }
 
-// follow has an attachment go on from the one before, or else from what was saved.
-func (at *Attachment) follow(c rnbd.Claim, before *Attachment) {
+// continueFrom makes an attachment continue from its predecessor, or else from a saved claim.
+func (at *Attachment) continueFrom(c rnbd.Claim, before *Attachment) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
-	at.claim, at.before = c, before
+	at.claim, at.predecessor = c, before
 }
 
 func (at *Attachment) saved() Saved {
-	return Saved{at.Key, at.uid, at.identity, at.claimed(), at.device, at.vhost}
+	return Saved{at.Key, at.uid, at.identity, at.currentClaim(), at.device, at.vhost}
 }
 
-// keepClaim writes down under which life of its disk an attachment writes from now on.
-func (a *Attacher) keepClaim(at *Attachment, c rnbd.Claim) error {
-	before := at.claimed()
-	at.follow(c, nil)
-	if err := a.remember(); err != nil {
-		at.follow(before, nil)
+// saveClaim saves under which life of its disk an attachment writes from now on.
+func (a *Attacher) saveClaim(at *Attachment, c rnbd.Claim) error {
+	before := at.currentClaim()
+	at.continueFrom(c, nil)
+	if err := a.save(); err != nil {
+		at.continueFrom(before, nil)
 		return err
 	}
 	return nil
 }
 
-// stay notes why an attachment is not up, or not any more, and whether it stays down.
-func (at *Attachment) stay(why *api.Error, down bool) {
+// noteProblem notes why an attachment is not up, or not any more, and whether it stays down.
+func (at *Attachment) noteProblem(why *api.Error, down bool) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	at.orphan, at.problem = down, why
@@ -175,7 +175,7 @@ func (a *Attacher) Describe(who local.Caller) []api.Attachment {
 	for _, at := range a.List(func(at *Attachment) bool { return who.Sees(at.owner) }) {
 		v := at.describe()
 		if v.Problem != nil && v.Problem != at.full {
-			v.Problem = who.Discreet(at.Key.Peer, v.Problem)
+			v.Problem = who.Redact(at.Key.Peer, v.Problem)
 		}
 		out = append(out, v)
 	}
@@ -186,7 +186,7 @@ func (a *Attacher) Describe(who local.Caller) []api.Attachment {
 func (a *Attacher) Meter(now time.Time) {
 	for _, at := range a.List(nil) {
 		st, _ := at.stats()
-		at.meter.Look(now, ioOf(st))
+		at.meter.Sample(now, ioOf(st))
 	}
 }
 
@@ -216,7 +216,7 @@ func (at *Attachment) describe() api.Attachment {
 	at.meter.Rates(&v.IO)
 	at.mu.Lock()
 	v.Problem, v.AgeSeconds = at.problem, time.Since(at.since).Seconds()
-	if at.way != (way{}) || at.orphan {
+	if at.frontEnd != (frontEnd{}) || at.orphan {
 		v.Socket, v.URI = "", ""
 	}
 	if at.block != nil {
@@ -227,7 +227,7 @@ func (at *Attachment) describe() api.Attachment {
 	}
 	at.mu.Unlock()
 	if dk != nil {
-		judge(&v, at.Key, dk.Info(), st.Oldest)
+		setState(&v, at.Key, dk.Info(), st.Oldest)
 	}
 	return v
 }
@@ -236,8 +236,8 @@ func (at *Attachment) describe() api.Attachment {
 // stalled: longer than a disk with a full queue takes, shorter than a user waits.
 const stalledAfter = 10 * time.Second
 
-// judge says in which state a disk is, whose oldest I/O has waited for a while.
-func judge(v *api.Attachment, k Disk, i rnbd.DiskInfo, oldest time.Duration) {
+// setState sets the state of a disk whose oldest I/O has waited for so long.
+func setState(v *api.Attachment, k Disk, i rnbd.DiskInfo, oldest time.Duration) {
 	v.Size, v.ReadOnly, v.State, v.OldestIOSeconds = i.Size, i.ReadOnly, api.AttachReady, oldest.Seconds()
 	switch {
 	case i.Err != nil:

@@ -32,7 +32,7 @@ func TestStalledDisk(t *testing.T) {
 		{"old I/O, and the export is gone", failed, 35 * time.Second, api.AttachFailed},
 	} {
 		var v api.Attachment
-		judge(&v, k, c.info, c.oldest)
+		setState(&v, k, c.info, c.oldest)
 		if v.State != c.want || v.OldestIOSeconds != c.oldest.Seconds() {
 			t.Errorf("%s: %s with an I/O of %v s, want %s", c.name, v.State, v.OldestIOSeconds, c.want)
 		}

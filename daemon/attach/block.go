@@ -47,7 +47,7 @@ func linkName(k Disk) string { return strings.ReplaceAll(k.Peer, "-", "--") + "-
 // whether it is there now or not: what waits for that disk would reach this one. Disks that
 // come back do not mind those that wait for their turn.
 func (a *Attacher) isFreeLocked(k Disk, device, socket string, remembered bool) error {
-	has := func(other Disk, w way) error {
+	has := func(other Disk, w frontEnd) error {
 		switch {
 		case other == k:
 		case device != "" && w.device == device:
@@ -58,12 +58,12 @@ func (a *Attacher) isFreeLocked(k Disk, device, socket string, remembered bool) 
 		return nil
 	}
 	for key, other := range a.disks {
-		if err := has(key, other.way); err != nil {
+		if err := has(key, other.frontEnd); err != nil {
 			return err
 		}
 	}
-	for key, w := range a.aside {
-		if err := has(key, way{w.Device, w.VhostUser}); err != nil && !remembered {
+	for key, w := range a.suspended {
+		if err := has(key, frontEnd{w.Device, w.VhostUser}); err != nil && !remembered {
 			return err
 		}
 	}
@@ -77,11 +77,11 @@ func (a *Attacher) serveDevice(at *Attachment, s *session, dk *rnbd.Disk, srv *n
 		return err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	at.letGo()
+	at.releaseDevice()
 	block, err := a.cfg.Devices.Open(ctx, device.Config{
 		Name: at.device, Size: info.Size, BlockSize: info.BlockSize, Flags: info.Flags, MultiConn: dk.Geometry().MultiConn, Log: at.log,
 		Serve: func(ctx context.Context, nc net.Conn) error { return srv.Transmit(ctx, nc, at.Key.Export) },
-		Lost:  func(why *api.Error) { at.stay(why, false) },
+		Lost:  func(why *api.Error) { at.noteProblem(why, false) },
 	})
 	if err != nil {
 		stop()
@@ -105,8 +105,8 @@ func (a *Attacher) serveDevice(at *Attachment, s *session, dk *rnbd.Disk, srv *n
 	at.mu.Lock()
 	at.block = block
 	at.mu.Unlock()
-	if !at.up(s, dk, srv, stop, served) {
-		if at.forGood.Load() {
+	if !at.noteUp(s, dk, srv, stop, served) {
+		if at.isFinal.Load() {
 			a.removeDevice(at)
 		}
 		stop()
@@ -118,16 +118,16 @@ func (a *Attacher) serveDevice(at *Attachment, s *session, dk *rnbd.Disk, srv *n
 	return nil
 }
 
-// clear sees to it that no I/O reaches the disk of a new attachment that a kernel or a guest
+// removeStale sees to it that no I/O reaches the disk of a new attachment that a kernel or a guest
 // had requested of another. An orphan that it replaces had the same disk, which is written down
 // of it. A device of its name that is there without one is nobody's, and ends, unless it is in
 // use. It fails with an *api.Error.
-func (a *Attacher) clear(at *Attachment) error {
+func (a *Attacher) removeStale(at *Attachment) error {
 	switch {
-	case at.way == way{}: // clients of an NBD socket were disconnected
+	case at.frontEnd == frontEnd{}: // clients of an NBD socket were disconnected
 		return nil
 	case at.replaces != nil:
-		at.follow(at.replaces.claimed(), nil)
+		at.continueFrom(at.replaces.currentClaim(), nil)
 		return nil
 	case at.device == "":
 		return nil
@@ -143,9 +143,9 @@ func (a *Attacher) clear(at *Attachment) error {
 	return a.cfg.Devices.Remove(at.device)
 }
 
-// hold keeps the I/O of a device waiting that an earlier life of the daemon has left, until
-// letGo.
-func (a *Attacher) hold(at *Attachment) {
+// holdDevice keeps the I/O of a device waiting that an earlier life of the daemon has left, until
+// releaseDevice.
+func (a *Attacher) holdDevice(at *Attachment) {
 	at.mu.Lock()
 	held := at.release != nil
 	at.mu.Unlock()
@@ -158,7 +158,7 @@ func (a *Attacher) hold(at *Attachment) {
 	at.release = release
 }
 
-func (at *Attachment) letGo() {
+func (at *Attachment) releaseDevice() {
 	at.mu.Lock()
 	release := at.release
 	at.release = nil

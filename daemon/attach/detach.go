@@ -34,8 +34,8 @@ func (a *Attacher) Detach(k Disk, force bool) error {
 		return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("%s is in use: %d NBD clients are connected to %s", k, st.Clients, at.socket),
 			Fix: "unmount it and end them first (nbd-client -d /dev/nbdX), or use --force: their I/O fails then"}
 	}
-	a.drop(at)
-	if err := a.remember(); err != nil {
+	a.detach(at)
+	if err := a.save(); err != nil {
 		err.Message = fmt.Sprintf("%s is detached, but would come back with the next start of the daemon: %s", k, err.Message)
 		err.Fix += "; the daemon keeps trying"
 		return err
@@ -43,10 +43,10 @@ func (a *Attacher) Detach(k Disk, force bool) error {
 	return nil
 }
 
-// drop ends an attachment: NBD clients, the disk, the session if it was the
+// detach ends an attachment: NBD clients, the disk, the session if it was the
 // last one.
-func (a *Attacher) drop(at *Attachment) {
-	at.forGood.Store(true)
+func (a *Attacher) detach(at *Attachment) {
+	at.isFinal.Store(true)
 	a.forget(at)
 	a.end(at)
 }
@@ -61,9 +61,9 @@ func (a *Attacher) forget(list ...*Attachment) {
 	}
 }
 
-// undo ends an attachment that has not come up. An orphan that was in its place is there
+// rollBack ends an attachment that has not come up. An orphan that was in its place is there
 // again, and its block device, which is not the attachment's, stays.
-func (a *Attacher) undo(at *Attachment) {
+func (a *Attacher) rollBack(at *Attachment) {
 	a.mu.Lock()
 	if a.disks[at.Key] == at && at.replaces != nil {
 		a.disks[at.Key] = at.replaces
@@ -77,25 +77,25 @@ func (a *Attacher) undo(at *Attachment) {
 // rest is done in the background; see Await.
 func (a *Attacher) Drop(list ...*Attachment) {
 	for _, at := range list {
-		at.forGood.Store(true)
+		at.isFinal.Store(true)
 	}
-	a.release(list...)
+	a.endInBackground(list...)
 }
 
-// release is Drop for disks that come back: the I/O of block devices waits for that.
-func (a *Attacher) release(list ...*Attachment) {
+// endInBackground is Drop for disks that come back: the I/O of block devices waits for that.
+func (a *Attacher) endInBackground(list ...*Attachment) {
 	a.forget(list...)
 	for _, at := range list {
-		at.shut()
+		at.stopServing()
 	}
 	for _, at := range list {
 		a.cfg.Run(func(context.Context) { a.end(at) })
 	}
 }
 
-// Narrow applies a different declaration of a ULP: disks that it may not attach any more are
+// ApplyULP applies a different declaration of a ULP: disks that it may not attach any more are
 // detached, and of others the NBD clients of users who are not of it any more end.
-func (a *Attacher) Narrow(c *local.Consumer) {
+func (a *Attacher) ApplyULP(c *local.Consumer) {
 	u := c.Declared()
 	for _, at := range a.List(Of(c)) {
 		if u.MayAttach(at.Key.Peer, at.Key.Export) {
@@ -114,12 +114,12 @@ func (a *Attacher) end(at *Attachment) {
 		at.cancel()
 		close(at.gone)
 		at.mu.Lock()
-		dk, s, stop, served, before := at.disk, at.session, at.stop, at.served, at.before
+		dk, s, stop, served, before := at.disk, at.session, at.stop, at.served, at.predecessor
 		at.mu.Unlock()
 		if before != nil {
 			<-before.ended
 		}
-		if at.device != "" && at.forGood.Load() {
+		if at.device != "" && at.isFinal.Load() {
 			a.removeDevice(at)
 		}
 		if dk == nil {
@@ -131,11 +131,11 @@ func (a *Attacher) end(at *Attachment) {
 		case <-time.After(servedTime):
 			at.log.Error("a client of the disk holds up its server, by a descriptor that it passed and that is not closed: the disk is closed without it")
 		}
-		at.follow(dk.Claim(), nil)
+		at.continueFrom(dk.Claim(), nil)
 		if err := dk.Close(); err != nil {
 			at.log.Warn("closing a remote disk", "error", err)
 		}
-		a.leave(s)
+		a.leaveSession(s)
 		if at.device != "" {
 			at.log.Info("a block device is not served any more")
 		} else {
@@ -156,7 +156,7 @@ func (a *Attacher) Close(up bool) {
 		return
 	}
 	// What has nothing to flush may go on with whatever life its disk has then.
-	if err := a.remember(); err != nil {
+	if err := a.save(); err != nil {
 		a.log.Warn("which disks have nothing to flush was not written down", "error", err)
 	}
 }

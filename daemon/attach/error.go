@@ -58,13 +58,13 @@ func (a *Attacher) failure(p Peer, who local.Caller, k Disk, err error, limit ti
 	if who.Ended() {
 		return prefixed(who.ErrChanged())
 	}
-	if e := who.Short(err); e != nil {
+	if e := who.QuotaProblem(err); e != nil {
 		return prefixed(e)
 	}
 	var known *api.Error
 	if errors.As(err, &known) {
 		if known.Code == api.CodeUnavailable || known.Code == api.CodeInternal {
-			known = who.Discreet(k.Peer, known)
+			known = who.Redact(k.Peer, known)
 		}
 		return prefixed(known)
 	}
@@ -89,7 +89,7 @@ func (a *Attacher) failure(p Peer, who local.Caller, k Disk, err error, limit ti
 			e.Fix = cmp.Or(problem.Fix, e.Fix)
 		}
 	default:
-		return prefixed(who.Discreet(k.Peer, p.Unreachable(err)))
+		return prefixed(who.Redact(k.Peer, p.Unreachable(err)))
 	}
 	return e
 }

@@ -17,7 +17,7 @@ func (a *Attacher) Begin(list []Saved) {
 	a.saving.Lock() // until all are there
 	defer a.saving.Unlock()
 	for _, s := range list {
-		a.aside[s.Disk] = aside{s, nil} // unlocked: nobody else is there yet
+		a.suspended[s.Disk] = suspended{s, nil} // unlocked: nobody else is there yet
 	}
 	a.Resume()
 }
@@ -28,24 +28,24 @@ func (a *Attacher) Suspend(list ...*Attachment) {
 	a.mu.Lock()
 	for _, at := range list {
 		if a.disks[at.Key] == at {
-			a.aside[at.Key] = aside{at.saved(), at}
+			a.suspended[at.Key] = suspended{at.saved(), at}
 		}
 	}
 	a.mu.Unlock()
-	a.release(list...)
+	a.endInBackground(list...)
 }
 
 // Resume brings back what was suspended, but for disks of a ULP that is disabled.
 func (a *Attacher) Resume() {
 	a.mu.Lock()
-	waiting := slices.SortedFunc(maps.Values(a.aside), func(x, y aside) int { return x.compare(y.Disk) })
+	waiting := slices.SortedFunc(maps.Values(a.suspended), func(x, y suspended) int { return x.compare(y.Disk) })
 	a.mu.Unlock()
 	for _, w := range waiting {
 		if a.restore(w.Saved, w.before) {
 			continue
 		}
 		a.mu.Lock()
-		delete(a.aside, w.Disk)
+		delete(a.suspended, w.Disk)
 		a.mu.Unlock()
 	}
 }
@@ -64,13 +64,13 @@ func (a *Attacher) restore(s Saved, before *Attachment) (waits bool) {
 		a.logOf(s.Disk).Warn("a remembered disk is forgotten: its ULP is not configured any more")
 		return false
 	}
-	identity, problem := a.missing(s)
+	identity, problem := a.peerProblem(s)
 	ctx, cancel := context.WithCancel(a.cfg.Context)
 	release := func() {
 		cancel()
 		c.Requests.Done()
 	}
-	at, created, err := a.claim(ctx, local.Caller{Consumer: c, UID: s.UID, All: s.ULP == "" || c.Declared().Privileged}, s.Disk, way{s.Device, s.VhostUser}, identity, cancel, true)
+	at, created, err := a.findOrAdd(ctx, local.Caller{Consumer: c, UID: s.UID, All: s.ULP == "" || c.Declared().Privileged}, s.Disk, frontEnd{s.Device, s.VhostUser}, identity, cancel, true)
 	if err != nil || !created {
 		release()
 		if err != nil {
@@ -78,13 +78,13 @@ func (a *Attacher) restore(s Saved, before *Attachment) (waits bool) {
 		}
 		return a.cfg.Context.Err() != nil // then it is for the next start
 	}
-	at.follow(s.Claim, before)
+	at.continueFrom(s.Claim, before)
 	if problem == nil {
-		problem = at.whyOrphan()
+		problem = at.orphanReason()
 	}
 	if problem != nil {
 		release()
-		at.stay(problem, true)
+		at.noteProblem(problem, true)
 		at.log.Warn("a remembered disk stays down", "error", problem)
 		return false
 	}
@@ -93,16 +93,16 @@ func (a *Attacher) restore(s Saved, before *Attachment) (waits bool) {
 		if before != nil {
 			<-before.ended
 		}
-		defer at.letGo()
+		defer at.releaseDevice()
 		for pause := restoreMin; ; pause = min(2*pause, restoreMax) {
-			a.hold(at)
+			a.holdDevice(at)
 			actx, acancel := context.WithTimeout(ctx, restoreTime)
-			err := a.bring(actx, at)
+			err := a.bringUp(actx, at)
 			acancel()
 			if err == nil || ctx.Err() != nil {
 				return
 			}
-			at.stay(a.restoreError(at.Key, err), false)
+			at.noteProblem(a.restoreError(at.Key, err), false)
 			at.log.Warn("a remembered disk does not come up yet", "error", err, "next_try_in", pause)
 			select {
 			case <-ctx.Done():
@@ -114,9 +114,9 @@ func (a *Attacher) restore(s Saved, before *Attachment) (waits bool) {
 	return false
 }
 
-// missing says why a remembered disk's peer is not there, nil if it is, and which one it is
+// peerProblem says why a remembered disk's peer is not there, nil if it is, and which one it is
 // remembered from.
-func (a *Attacher) missing(s Saved) (transport.Identity, *api.Error) {
+func (a *Attacher) peerProblem(s Saved) (transport.Identity, *api.Error) {
 	p, err := a.cfg.Peer(s.Peer)
 	switch {
 	case err != nil:
@@ -129,12 +129,12 @@ func (a *Attacher) missing(s Saved) (transport.Identity, *api.Error) {
 	return p.Identity(), nil
 }
 
-// Adopt looks at the disks that wait for their ULP, or stay down, after a change of the
+// RestoreOrphans looks at the disks that wait for their ULP, or stay down, after a change of the
 // configuration.
-func (a *Attacher) Adopt() {
+func (a *Attacher) RestoreOrphans() {
 	for _, at := range a.List((*Attachment).isOrphan) {
-		if _, problem := a.missing(at.saved()); problem != nil {
-			at.stay(problem, true)
+		if _, problem := a.peerProblem(at.saved()); problem != nil {
+			at.noteProblem(problem, true)
 		} else {
 			a.Suspend(at)
 		}
@@ -165,10 +165,10 @@ func Await(list []*Attachment) {
 	}
 }
 
-func (at *Attachment) isOrphan() bool { return at.whyOrphan() != nil }
+func (at *Attachment) isOrphan() bool { return at.orphanReason() != nil }
 
-// whyOrphan says why an attachment stays down, nil if it does not.
-func (at *Attachment) whyOrphan() *api.Error {
+// orphanReason says why an attachment stays down, nil if it does not.
+func (at *Attachment) orphanReason() *api.Error {
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	if !at.orphan {

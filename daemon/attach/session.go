@@ -42,8 +42,8 @@ type session struct {
 	users int          // guarded by Attacher.mu
 }
 
-// place is the place of a session, open or not.
-func (a *Attacher) place(k sessionKey, p Peer) (*session, error) {
+// sessionFor returns the session of a key, open or not.
+func (a *Attacher) sessionFor(k sessionKey, p Peer) (*session, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p.Ends().Err() != nil {
@@ -77,7 +77,7 @@ func (a *Attacher) EndSessions(which func(by *local.Consumer, ends context.Conte
 	for cl, by := range open {
 		a.cfg.Run(func(context.Context) {
 			defer by.Closing.Done()
-			a.close(cl)
+			a.closeSession(cl)
 		})
 	}
 }
@@ -126,10 +126,10 @@ func (a *Attacher) EachSession(peer string, do func(*rtrs.Client)) int {
 	return len(open)
 }
 
-// join opens the session with a peer or uses the open one. leave gives it back.
-func (a *Attacher) join(ctx context.Context, by *local.Consumer, p Peer) (*session, *rnbd.Client, error) {
+// joinSession opens the session with a peer or uses the open one, until leaveSession.
+func (a *Attacher) joinSession(ctx context.Context, by *local.Consumer, p Peer) (*session, *rnbd.Client, error) {
 	k := sessionKey{by, p.Declared().Name}
-	s, err := a.place(k, p)
+	s, err := a.sessionFor(k, p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -236,7 +236,7 @@ func (a *Attacher) followPaths(k sessionKey, s *session) {
 	}
 	want := map[string]config.Path{}
 	var names []string
-	for _, q := range is.Ways() {
+	for _, q := range is.AllPaths() {
 		want[q.Name], names = q, append(names, q.Name)
 	}
 	var removed sync.WaitGroup
@@ -262,13 +262,13 @@ func (a *Attacher) followPaths(k sessionKey, s *session) {
 
 // connect opens a session by the paths that the peer has.
 func (a *Attacher) connect(ctx context.Context, by *local.Consumer, p Peer, s *session) (cl *rnbd.Client, err error) {
-	if err := by.Gate.MayDial(ctx, MaxTime); err != nil {
+	if err := by.Gate.AwaitDial(ctx, MaxTime); err != nil {
 		return nil, err
 	}
 	c := p.Declared()
 	paths := map[string]config.Path{}
 	var configs []rtrs.PathConfig
-	for _, q := range c.Ways() {
+	for _, q := range c.AllPaths() {
 		paths[q.Name], configs = q, append(configs, a.pathOf(by, p, q))
 	}
 	s.changing.Lock()
@@ -299,19 +299,19 @@ func (a *Attacher) Offers(ctx context.Context, who local.Caller, peer string) ([
 	defer cancel()
 	defer context.AfterFunc(a.cfg.Context, cancel)()
 	fail := func(err error) ([]api.Offer, error) {
-		switch e := who.Short(err); {
+		switch e := who.QuotaProblem(err); {
 		case who.Ended():
 			return nil, who.ErrChanged()
 		case e != nil:
 			return nil, e
 		}
-		return nil, who.Discreet(peer, p.Unreachable(err))
+		return nil, who.Redact(peer, p.Unreachable(err))
 	}
-	s, cl, err := a.join(ctx, who.Consumer, p)
+	s, cl, err := a.joinSession(ctx, who.Consumer, p)
 	if err != nil {
 		return fail(err)
 	}
-	defer a.leave(s)
+	defer a.leaveSession(s)
 	list, err := cl.List(ctx)
 	if err != nil {
 		return fail(err)
@@ -335,13 +335,13 @@ func (a *Attacher) sessionName(by *local.Consumer) string {
 	if err != nil {
 		host = "unknown host"
 	}
-	return nameSession(host, a.cfg.Config().StateDir, by.Name)
+	return sessionNameOf(host, a.cfg.Config().StateDir, by.Name)
 }
 
-// nameSession names a ULP's session by the directory of its daemon's state. A directory
+// sessionNameOf names a ULP's session by the directory of its daemon's state. A directory
 // that cannot stand in the name as it is, since it is too long, has what cannot be
 // printed, or a colon, as there is before the ULP, is told from others by a hash.
-func nameSession(host, dir, ulp string) string {
+func sessionNameOf(host, dir, ulp string) string {
 	const room = 200 // of the 255 bytes of rtrs
 	name := host + ":" + dir
 	if len(name) > room || strings.Contains(dir, ":") || printable.Check(name) != nil {
@@ -355,8 +355,8 @@ func nameSession(host, dir, ulp string) string {
 	return name
 }
 
-// leave closes the session when nobody uses it any more.
-func (a *Attacher) leave(s *session) {
+// leaveSession closes the session when nobody uses it any more.
+func (a *Attacher) leaveSession(s *session) {
 	s.gate <- struct{}{}
 	defer func() { <-s.gate }()
 	a.mu.Lock()
@@ -367,11 +367,11 @@ func (a *Attacher) leave(s *session) {
 	}
 	a.mu.Unlock()
 	if last != nil {
-		a.close(last)
+		a.closeSession(last)
 	}
 }
 
-func (a *Attacher) close(cl *rnbd.Client) {
+func (a *Attacher) closeSession(cl *rnbd.Client) {
 	if err := cl.Close(); err != nil {
 		a.log.Warn("closing the session with a peer", "error", err)
 	}

@@ -20,7 +20,7 @@ func TestSessionsHaveNamesOfTheirOwn(t *testing.T) {
 	seen := map[string]string{}
 	for _, dir := range dirs {
 		for _, u := range []string{"", ulp} {
-			name := nameSession("alpha", dir, u)
+			name := sessionNameOf("alpha", dir, u)
 			if err := printable.Check(name); err != nil || len(name) > 255 || !strings.HasPrefix(name, "alpha:/") {
 				t.Errorf("of %q: %q, %d bytes: %v", dir, name, len(name), err)
 			}
@@ -32,7 +32,7 @@ func TestSessionsHaveNamesOfTheirOwn(t *testing.T) {
 		}
 	}
 	// As it has been: a server knows a client of the release before by it.
-	if name := nameSession("alpha", "/var/lib/ironwarp", "alice"); name != "alpha:/var/lib/ironwarp:alice" {
+	if name := sessionNameOf("alpha", "/var/lib/ironwarp", "alice"); name != "alpha:/var/lib/ironwarp:alice" {
 		t.Error(name)
 	}
 }

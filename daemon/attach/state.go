@@ -44,17 +44,17 @@ type Saved struct {
 	VhostUser string `json:"vhost_user,omitempty"`
 }
 
-// aside is a disk that waits for its peer, or its ULP, and the attachment of it that is
+// suspended is a disk that waits for its peer, or its ULP, and the attachment of it that is
 // ending, if any.
-type aside struct {
+type suspended struct {
 	Saved
 	before *Attachment
 }
 
-// now is what is to be saved of the disk.
-func (w aside) now() Saved {
+// toSave returns the disk as it is to be saved.
+func (w suspended) toSave() Saved {
 	if w.before != nil {
-		w.Claim = w.before.claimed()
+		w.Claim = w.before.currentClaim()
 	}
 	return w.Saved
 }
@@ -89,24 +89,24 @@ func Load(dir string) ([]Saved, error) {
 	return s.Attachments, nil
 }
 
-// RememberOrLog writes down what is attached, where nobody is to be told but the log.
-func (a *Attacher) RememberOrLog() {
-	if err := a.remember(); err != nil {
+// SaveOrLog saves what is attached. A failure goes to the log alone.
+func (a *Attacher) SaveOrLog() {
+	if err := a.save(); err != nil {
 		a.log.Error("cannot write down which disks are attached; the daemon keeps trying", "error", err)
 	}
 }
 
 // Retry writes down what could not be written before.
 func (a *Attacher) Retry() {
-	if a.unsaved.Load() && a.remember() == nil {
+	if a.unsaved.Load() && a.save() == nil {
 		a.log.Info("which disks are attached could be written down at last")
 	}
 }
 
-// remember writes down what is attached. What cannot be written is tried again
+// save saves what is attached. What cannot be written is tried again
 // by Retry. Those who come while it is being written share the next time, so that
 // many disks at once are not written down once for each.
-func (a *Attacher) remember() *api.Error {
+func (a *Attacher) save() *api.Error {
 	mine := a.toSave.Add(1)
 	a.saving.Lock()
 	defer a.saving.Unlock()
@@ -116,8 +116,8 @@ func (a *Attacher) remember() *api.Error {
 	upTo := a.toSave.Load()
 	all := map[Disk]Saved{}
 	a.mu.Lock()
-	for k, w := range a.aside {
-		all[k] = w.now()
+	for k, w := range a.suspended {
+		all[k] = w.toSave()
 	}
 	for k, at := range a.disks {
 		all[k] = at.saved()

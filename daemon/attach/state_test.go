@@ -38,7 +38,7 @@ func TestManyDisksAreWrittenDownTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	for range disks {
 		wg.Go(func() {
-			if err := a.remember(); err != nil {
+			if err := a.save(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -62,9 +62,9 @@ func TestDisksThatAreWrittenDownTogetherAreThere(t *testing.T) {
 		wg.Go(func() {
 			s := Saved{Disk: Disk{ULP: "away", Peer: "beta", Export: fmt.Sprintf("disk%d", i)}}
 			a.mu.Lock()
-			a.aside[s.Disk] = aside{Saved: s}
+			a.suspended[s.Disk] = suspended{Saved: s}
 			a.mu.Unlock()
-			if err := a.remember(); err != nil {
+			if err := a.save(); err != nil {
 				t.Error(err)
 			}
 			if have, err := Load(dir); err != nil || !slices.Contains(have, s) {

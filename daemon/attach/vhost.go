@@ -2,7 +2,6 @@ package attach
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -15,14 +14,14 @@ import (
 	"github.com/ironwarp/ironwarp/vhost"
 )
 
-// way is how a disk is attached: on an NBD socket if both are "".
-type way struct {
+// frontEnd is how a disk is attached: on an NBD socket if both are "".
+type frontEnd struct {
 	device string // the name of its block device
 	vhost  string // its vhost-user socket
 }
 
-// wayOf is how a request wants its disk. It fails with an *api.Error.
-func (a *Attacher) wayOf(k Disk, req api.AttachRequest) (w way, err error) {
+// frontEndOf is how a request wants its disk. It fails with an *api.Error.
+func (a *Attacher) frontEndOf(k Disk, req api.AttachRequest) (w frontEnd, err error) {
 	if w.device, err = deviceName(k, req); err != nil {
 		return w, err
 	}
@@ -45,7 +44,7 @@ func (a *Attacher) wayOf(k Disk, req api.AttachRequest) (w way, err error) {
 	return w, nil
 }
 
-func (w way) String() string {
+func (w frontEnd) String() string {
 	switch {
 	case w.device != "":
 		return "as the device " + w.device
@@ -55,12 +54,12 @@ func (w way) String() string {
 	return "on an NBD socket"
 }
 
-// sameWay fails with an *api.Error if a disk is attached in another way.
-func (at *Attachment) sameWay(w way) error {
-	if at.way == w {
+// checkFrontEnd fails with an *api.Error if a disk is attached in another way.
+func (at *Attachment) checkFrontEnd(w frontEnd) error {
+	if at.frontEnd == w {
 		return nil
 	}
-	return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("%s is attached already, %s", at.Key, at.way), Fix: fmt.Sprintf("ironwarp detach %s, then attach it again", at.Key)}
+	return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("%s is attached already, %s", at.Key, at.frontEnd), Fix: fmt.Sprintf("ironwarp detach %s, then attach it again", at.Key)}
 }
 
 // serveVhost offers an open disk on the attachment's vhost-user socket.
@@ -73,25 +72,10 @@ func (a *Attacher) serveVhost(ctx context.Context, at *Attachment, s *session, d
 		sockio.PassRights(c, true)
 	}
 	srv := vhost.NewServer(vhost.Config{Device: dk, Serial: at.Key.Export, Attachment: dk.Claim().Attachment, Logger: at.log})
-	sctx, stop := context.WithCancel(context.Background())
-	served := make(chan struct{})
 	at.mu.Lock()
 	at.guest = srv
 	at.mu.Unlock()
-	if !at.up(s, dk, nil, stop, served) {
-		stop()
-		return errors.Join(errDetached(at.Key), ln.Close())
-	}
-	go func() {
-		defer close(served)
-		if err := srv.Serve(sctx, ln); err != nil {
-			at.log.Error("the vhost-user server has failed", "error", err)
-			at.stay(&api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("the vhost-user socket of %s has failed: %v", at.Key, err), Fix: "detach the disk and attach it again"}, false)
-		}
-	}()
-	close(at.ready)
-	at.log.Info("disk is attached", "vhost_user_socket", at.socket, "bytes", dk.Geometry().Size)
-	return nil
+	return a.serveSocket(at, s, dk, nil, ln, srv.Serve, "vhost-user", "vhost_user_socket")
 }
 
 // guestStats are a vhost-user server's figures as an NBD server has them.

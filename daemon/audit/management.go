@@ -15,9 +15,9 @@ func (v *view) management() string {
 	return fmt.Sprintf("; root, the daemon's user, and of %s what each may", count(len(v.c.ULPs), "ULP"))
 }
 
-// openManagement are users who may change what the daemon does though they are not
+// managementWeaknesses are users who may change what the daemon does though they are not
 // root, and files and sockets that more users may write to than have to (R33).
-func (v *view) openManagement() []api.Weakness {
+func (v *view) managementWeaknesses() []api.Weakness {
 	out := v.privileged()
 	for _, f := range v.Files {
 		others := f.Mode.Perm() & 0o022

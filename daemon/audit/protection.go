@@ -25,9 +25,9 @@ func (v *view) protection() string {
 	return text
 }
 
-// unprotected are the peers whose streams ESP does not protect, or not as it
+// unprotectedPeers are the peers whose streams ESP does not protect, or not as it
 // could (R4).
-func (v *view) unprotected() []api.Weakness {
+func (v *view) unprotectedPeers() []api.Weakness {
 	var out []api.Weakness
 	for _, p := range v.c.Peers {
 		at := "peer " + p.Name + ": "
@@ -43,7 +43,7 @@ func (v *view) unprotected() []api.Weakness {
 		if p.Protection != config.ProtectIPsec {
 			continue
 		}
-		out = append(out, v.guardless(p)...)
+		out = append(out, v.guardWeaknesses(p)...)
 		if p.Resolved != nil {
 			for _, w := range p.Resolved.Warnings() {
 				out = append(out, api.Weakness{Setting: at + "profile: " + p.Resolved.Name, Effect: w, Fix: "take a profile without that: `ironwarp profile ls`"})
@@ -57,8 +57,8 @@ func (v *view) unprotected() []api.Weakness {
 	return out
 }
 
-// guardless reports a kernel's guard of a peer that is missing, or has holes.
-func (v *view) guardless(p config.Peer) []api.Weakness {
+// guardWeaknesses reports a kernel's guard of a peer that is missing, or has holes.
+func (v *view) guardWeaknesses(p config.Peer) []api.Weakness {
 	st, ok := v.state(p.Name)
 	if ok && st.IPsec != nil && st.IPsec.Guarded {
 		var out []api.Weakness
@@ -75,12 +75,12 @@ func (v *view) guardless(p config.Peer) []api.Weakness {
 	return []api.Weakness{w}
 }
 
-// unguarded are the peers to whom clear packets may leave while an SA is away (R5).
-func (v *view) unguarded() []api.Weakness {
+// unguardedPeers are the peers to whom clear packets may leave while an SA is away (R5).
+func (v *view) unguardedPeers() []api.Weakness {
 	var out []api.Weakness
 	for _, p := range v.c.Peers {
 		if p.Protection == config.ProtectIPsec {
-			out = append(out, v.guardless(p)...)
+			out = append(out, v.guardWeaknesses(p)...)
 		}
 	}
 	return out

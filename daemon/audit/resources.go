@@ -31,7 +31,7 @@ func (v *view) privileged() []api.Weakness {
 
 // quotas reports on limits (R2).
 func (v *view) quotas() string {
-	own := v.with(func(p config.Peer) bool { return p.Limits != config.Quota{} })
+	own := v.peersWith(func(p config.Peer) bool { return p.Limits != config.Quota{} })
 	text := "; no limits for each peer"
 	if v.c.Limits.PerPeer != (config.Quota{}) {
 		text = "; limits for each peer"
@@ -98,17 +98,17 @@ func (v *view) blocking() string {
 	return fmt.Sprintf("; who makes more than %d a second, %d at once, is blocked for %s", b.PerSecond, b.Burst, config.FormatDuration(b.For))
 }
 
-// blockless is what prevents blocks (R19).
-func (v *view) blockless() []api.Weakness {
+// blockingWeaknesses is what prevents blocks (R19).
+func (v *view) blockingWeaknesses() []api.Weakness {
 	var out []api.Weakness
 	if v.c.Block.PerSecond == 0 {
 		out = append(out, api.Weakness{Setting: "block: off", Effect: "a peer that keeps making streams is refused, and blocked by hand only",
 			Fix: "remove that line, or say a rate: `block: {per_second: 20}`"})
 	}
-	if names := v.with(func(p config.Peer) bool { return p.Protection == config.ProtectIPsec }); v.Block != nil && len(names) > 0 {
+	if names := v.peersWith(func(p config.Peer) bool { return p.Protection == config.ProtectIPsec }); v.Block != nil && len(names) > 0 {
 		out = append(out, api.Weakness{Setting: "nf_tables", Effect: "the kernel can't block a peer, whose streams the daemon refuses then: " + v.Block.Error(), Fix: "modprobe nf_tables"})
 	}
-	if names := v.with(func(p config.Peer) bool { return p.Protection == config.ProtectPlaintext }); len(names) > 0 {
+	if names := v.peersWith(func(p config.Peer) bool { return p.Protection == config.ProtectPlaintext }); len(names) > 0 {
 		out = append(out, api.Weakness{Setting: manyPeers(names) + ": insecure_plaintext: true", Effect: "a block is the daemon's, which refuses streams: there is no ESP by which the kernel could tell the peer",
 			Fix: "let ESP protect the peer"})
 	}
@@ -124,7 +124,7 @@ func (v *view) reaping() string {
 	return fmt.Sprintf("from %d %% of the streams on, or of their queues, those go that moved no more than %s within %s", i.Mark, config.FormatSize(i.Bytes), config.FormatDuration(i.After))
 }
 
-func (v *view) reapless() []api.Weakness {
+func (v *view) reapingWeaknesses() []api.Weakness {
 	if v.c.Idle.After != 0 {
 		return nil
 	}
@@ -132,15 +132,15 @@ func (v *view) reapless() []api.Weakness {
 		Fix: "remove that line, or say a time: `idle: {after: 5m}`"}}
 }
 
-// slowness reports on the policy for slow paths (R24).
-func (v *view) slowness() string {
+// slowPolicy reports on the policy for slow paths (R24).
+func (v *view) slowPolicy() string {
 	if s := v.c.Slow; s.PerSecond > 0 {
 		return fmt.Sprintf("; one beyond %d a second, %d at once, is ended", s.PerSecond, s.Burst)
 	}
 	return ""
 }
 
-func (v *view) slowless() []api.Weakness {
+func (v *view) slowPolicyWeaknesses() []api.Weakness {
 	if v.c.Slow.PerSecond > 0 {
 		return nil
 	}
@@ -177,8 +177,8 @@ func (v *view) domains() string {
 	return "; each connection has a domain of its own"
 }
 
-// chosen reports what is set (R34).
-func (v *view) chosen() string {
+// settings reports what is set (R34).
+func (v *view) settings() string {
 	if v.c.Trust == "" && len(v.trusted) == 0 {
 		return "; none is set, so all is NS-NT"
 	}

@@ -152,8 +152,8 @@ func (v *view) waivers(id string) []api.Weakness {
 	return out
 }
 
-// with are the peers of which f is true, by name.
-func (v *view) with(f func(config.Peer) bool) []string {
+// peersWith are the peers of which f is true, by name.
+func (v *view) peersWith(f func(config.Peer) bool) []string {
 	var names []string
 	for _, p := range v.c.Peers {
 		if f(p) {

@@ -46,7 +46,7 @@ func (r *refusing) blocked(peer string) error {
 	return fmt.Errorf("%w: peer %s: %w until %s: %s", transport.ErrNotProtected, peer, ipsec.ErrBlocked, b.Until.Format(time.TimeOnly), b.Why)
 }
 
-func (r *refusing) put(b api.Block) {
+func (r *refusing) add(b api.Block) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.peers == nil {
@@ -55,8 +55,8 @@ func (r *refusing) put(b api.Block) {
 	r.peers[b.Peer] = b
 }
 
-// end reports whether there was one.
-func (r *refusing) end(peer string) bool {
+// remove removes a peer's block, and reports whether there was one.
+func (r *refusing) remove(peer string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b, ok := r.peers[peer]
@@ -109,10 +109,10 @@ type List struct {
 func New(cfg Config) *List { return &List{cfg: cfg, intake: newIntake(cfg.Policy)} }
 
 // SetPolicy changes which peers are blocked automatically; every peer begins anew.
-func (l *List) SetPolicy(p config.Block) { l.intake.set(p) }
+func (l *List) SetPolicy(p config.Block) { l.intake.setPolicy(p) }
 
 // Created counts a stream, or an attempt at one, that failed with err. It does not block.
-func (l *List) Created(peer string, err error) { l.intake.created(peer, err) }
+func (l *List) Created(peer string, err error) { l.intake.countStream(peer, err) }
 
 // Blocked fails with ipsec.ErrBlocked for a peer whose streams this daemon refuses as of
 // now, and counts that.
@@ -120,8 +120,8 @@ func (l *List) Blocked(peer string) error { return l.refusing.blocked(peer) }
 
 // Forget forgets a peer that is not configured any more.
 func (l *List) Forget(peer string) {
-	l.intake.forget(peer)
-	l.refusing.end(peer)
+	l.intake.forgetPeer(peer)
+	l.refusing.remove(peer)
 }
 
 // All describes the peers that are kept out.
@@ -173,7 +173,7 @@ func (l *List) block(ctx context.Context, p Peer, span time.Duration, why string
 			l.cfg.Log.Warn("the kernel cannot block a peer; the daemon refuses its streams", "peer", p.Name, "error", err)
 		}
 		b.By, err = api.BlockedByDaemon, nil
-		l.refusing.put(b)
+		l.refusing.add(b)
 	}
 	if err != nil {
 		return api.Block{}, err
@@ -206,7 +206,7 @@ func (l *List) Unblock(ctx context.Context, name string) error {
 	if p := l.find(name); p != nil {
 		paths = p.Paths
 	}
-	ended := l.refusing.end(name)
+	ended := l.refusing.remove(name)
 	if k := l.cfg.Kernel(); k != nil {
 		for _, path := range paths {
 			switch err := k.Unblock(ctx, path); {
@@ -220,7 +220,7 @@ func (l *List) Unblock(ctx context.Context, name string) error {
 	if !ended {
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("peer %q is not blocked", name), Fix: "`ironwarp block ls` lists who is"}
 	}
-	l.intake.forget(name)
+	l.intake.forgetPeer(name)
 	l.cfg.Log.Info("peer is not blocked any more", "peer", name)
 	return nil
 }
@@ -241,15 +241,15 @@ func (l *List) Watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case x := <-l.intake.excess:
-			l.blockFor(ctx, x)
-			l.intake.forget(x.peer)
+			l.blockExcess(ctx, x)
+			l.intake.forgetPeer(x.peer)
 		}
 	}
 }
 
-// blockFor blocks a peer that has created too many streams. A block that it already has
+// blockExcess blocks a peer that has created too many streams. A block that it already has
 // stays: somebody may have wanted it for longer.
-func (l *List) blockFor(ctx context.Context, x excess) {
+func (l *List) blockExcess(ctx context.Context, x excess) {
 	p := l.find(x.peer)
 	if p == nil || slices.ContainsFunc(l.All(), func(b api.Block) bool { return b.Peer == x.peer }) {
 		return

@@ -141,7 +141,7 @@ func TestPeerWithinItsRateIsNeverBlocked(t *testing.T) {
 			// One thousandth is for the rounding of the other bucket.
 			for n := rapid.IntRange(0, 20).Draw(t, "streams"); n > 0 && credit >= second+second/1000; n-- {
 				credit -= second
-				i.created("beta", nil)
+				i.countStream("beta", nil)
 			}
 		}
 		select {
@@ -167,33 +167,33 @@ func TestPeerBeyondItsRateIsBlocked(t *testing.T) {
 		}
 	}
 	for range 100 {
-		i.created("beta", errors.New("it failed in start-up"))
-		i.created("gamma", nil)
+		i.countStream("beta", errors.New("it failed in start-up"))
+		i.countStream("gamma", nil)
 	}
 	if x := excess(); len(x) != 0 {
 		t.Fatalf("after a burst that is permitted: %+v", x)
 	}
 	*now = now.Add(time.Second)
 	for range 11 {
-		i.created("beta", nil)
+		i.countStream("beta", nil)
 	}
 	for range 10_000 {
-		i.created("beta", nil)
+		i.countStream("beta", nil)
 	}
-	i.created("gamma", nil)
+	i.countStream("gamma", nil)
 	x := excess()
 	if len(x) != 1 || x[0].peer != "beta" || x[0].time != p.For || !strings.Contains(x[0].why, "more than 100 streams at once and 10 each second") {
 		t.Fatalf("asked to block %+v, want beta once", x)
 	}
 	// When it was done, beta begins anew.
-	i.forget("beta")
+	i.forgetPeer("beta")
 	for range 100 {
-		i.created("beta", nil)
+		i.countStream("beta", nil)
 	}
 	if x := excess(); len(x) != 0 {
 		t.Errorf("after the block: %+v", x)
 	}
-	i.created("beta", nil)
+	i.countStream("beta", nil)
 	if x := excess(); len(x) != 1 {
 		t.Errorf("beyond it again: %+v", x)
 	}
@@ -203,11 +203,11 @@ func TestPeerBeyondItsRateIsBlocked(t *testing.T) {
 func TestBlockedPeersAndNoPolicyCountNothing(t *testing.T) {
 	i, _ := newTestIntake(config.Block{PerSecond: 1, Burst: 16, For: time.Minute})
 	for range 100 {
-		i.created("beta", fmt.Errorf("refused: %w", ipsec.ErrBlocked))
+		i.countStream("beta", fmt.Errorf("refused: %w", ipsec.ErrBlocked))
 	}
-	i.set(config.Block{})
+	i.setPolicy(config.Block{})
 	for range 100 {
-		i.created("gamma", nil)
+		i.countStream("gamma", nil)
 	}
 	select {
 	case x := <-i.excess:

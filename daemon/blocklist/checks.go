@@ -11,4 +11,4 @@ import (
 // The checks of docs/security.md, one function each. weakened.go has them with switches.
 
 // R19, RFC 5042 section 6.4.1: a peer that keeps creating streams is blocked.
-func (b *intakeOf) mayCreate(l rate.Limit, now time.Time) bool { return b.bucket.Take(l, now) }
+func (b *peerIntake) mayCreate(l rate.Limit, now time.Time) bool { return b.bucket.Take(l, now) }

@@ -20,11 +20,11 @@ type intake struct {
 
 	mu     sync.Mutex // guards the fields below it
 	policy config.Block
-	peers  map[string]*intakeOf
+	peers  map[string]*peerIntake
 }
 
-// intakeOf is what a peer has created lately.
-type intakeOf struct {
+// peerIntake is what a peer has created lately.
+type peerIntake struct {
 	bucket rate.Bucket
 	asked  bool // that it be blocked
 }
@@ -41,11 +41,11 @@ type excess struct {
 const maxExcess = 64
 
 func newIntake(p config.Block) *intake {
-	return &intake{now: time.Now, excess: make(chan excess, maxExcess), policy: p, peers: map[string]*intakeOf{}}
+	return &intake{now: time.Now, excess: make(chan excess, maxExcess), policy: p, peers: map[string]*peerIntake{}}
 }
 
-// set changes the policy; every peer begins with a full bucket.
-func (i *intake) set(p config.Block) {
+// setPolicy changes the policy; every peer begins with a full bucket.
+func (i *intake) setPolicy(p config.Block) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.policy != p {
@@ -54,9 +54,9 @@ func (i *intake) set(p config.Block) {
 	}
 }
 
-// created counts a stream, or an attempt at one, that failed with err. It does not
+// countStream counts a stream, or an attempt at one, that failed with err. It does not
 // block.
-func (i *intake) created(peer string, err error) {
+func (i *intake) countStream(peer string, err error) {
 	if errors.Is(err, ipsec.ErrBlocked) {
 		return
 	}
@@ -68,7 +68,7 @@ func (i *intake) created(peer string, err error) {
 	}
 	b := i.peers[peer]
 	if b == nil {
-		b = &intakeOf{}
+		b = &peerIntake{}
 		i.peers[peer] = b
 	}
 	limit := rate.Limit{PerSecond: float64(p.PerSecond), Burst: float64(p.Burst)}
@@ -83,8 +83,8 @@ func (i *intake) created(peer string, err error) {
 	}
 }
 
-// forget lets a peer begin anew.
-func (i *intake) forget(peer string) {
+// forgetPeer lets a peer begin anew.
+func (i *intake) forgetPeer(peer string) {
 	i.mu.Lock()
 	delete(i.peers, peer)
 	i.mu.Unlock()

@@ -9,6 +9,6 @@ import (
 	"github.com/ironwarp/ironwarp/internal/rate"
 )
 
-func (b *intakeOf) mayCreate(l rate.Limit, now time.Time) bool {
+func (b *peerIntake) mayCreate(l rate.Limit, now time.Time) bool {
 	return b.bucket.Take(l, now) || !checks.On(checks.StreamRate)
 }

@@ -37,23 +37,23 @@ func TestPausesBetweenQuestionsDouble(t *testing.T) {
 	udp := []transport.Kind{transport.SCTPUDP}
 	var pauses []time.Duration
 	for range 11 {
-		c.lack(udp, time.Second)
-		c.lack(udp, time.Second) // nothing new: others may ask meanwhile
-		if c.begin(false) {
+		c.noteLacking(udp, time.Second)
+		c.noteLacking(udp, time.Second) // nothing new: others may ask meanwhile
+		if c.beginAsking(false) {
 			t.Fatal("it is asked again at once")
 		}
 		w := c.wanting[transport.SCTPUDP]
 		pauses = append(pauses, w.pause)
 		w.at = w.at.Add(-w.pause)
 		c.wanting[transport.SCTPUDP] = w
-		if idle := c.begin(true); idle != (w.pause < avoidFor) {
+		if idle := c.beginAsking(true); idle != (w.pause < avoidFor) {
 			t.Errorf("after %v: asked for the sake of an idle link: %v", w.pause, idle)
 		}
-		c.end()
-		if !c.begin(false) || c.begin(false) {
+		c.endAsking()
+		if !c.beginAsking(false) || c.beginAsking(false) {
 			t.Fatalf("after %v: not asked, or twice at once", w.pause)
 		}
-		c.end()
+		c.endAsking()
 	}
 	want := []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}
 	for i := range want {
@@ -62,11 +62,11 @@ func TestPausesBetweenQuestionsDouble(t *testing.T) {
 	if !slices.Equal(pauses, want) {
 		t.Errorf("pauses %v, want %v", pauses, want)
 	}
-	c.lack(nil, time.Second)
-	if c.begin(false) {
+	c.noteLacking(nil, time.Second)
+	if c.beginAsking(false) {
 		t.Error("nothing is lacking, and it is asked")
 	}
-	c.lack(udp, time.Second)
+	c.noteLacking(udp, time.Second)
 	if got := c.wanting[transport.SCTPUDP].pause; got != time.Second {
 		t.Errorf("the first pause of the next time is %v", got)
 	}

@@ -88,7 +88,7 @@ func TestFailedCarrierIsPassedOverForAWhileOnly(t *testing.T) {
 		}
 		return k
 	}
-	c.tried(p, transport.SCTPUDP, errors.New("no route"))
+	c.noteAttempt(p, transport.SCTPUDP, errors.New("no route"))
 	if k := picked(); k != transport.TCP {
 		t.Errorf("picked %v just after it failed", k)
 	}
@@ -96,8 +96,8 @@ func TestFailedCarrierIsPassedOverForAWhileOnly(t *testing.T) {
 	if k := picked(); k != transport.SCTPUDP {
 		t.Errorf("picked %v long after it failed", k)
 	}
-	c.tried(p, transport.SCTPUDP, errors.New("no route"))
-	c.tried(p, transport.SCTPUDP, nil)
+	c.noteAttempt(p, transport.SCTPUDP, errors.New("no route"))
+	c.noteAttempt(p, transport.SCTPUDP, nil)
 	if k := picked(); k != transport.SCTPUDP {
 		t.Errorf("picked %v after it has worked", k)
 	}
@@ -108,7 +108,7 @@ func TestFailedCarrierIsPassedOverForAWhileOnly(t *testing.T) {
 func TestNextBestCarrierHasItsTurnInTheSameAttempt(t *testing.T) {
 	c, p := newChooser(nil), newAutoPeer()
 	broken := errors.New("broken")
-	byCarrier := func() error { c.tried(p, transport.SCTPUDP, broken); return broken }
+	byCarrier := func() error { c.noteAttempt(p, transport.SCTPUDP, broken); return broken }
 	for name, tc := range map[string]struct {
 		attempts []func() error
 		n        int
@@ -117,7 +117,7 @@ func TestNextBestCarrierHasItsTurnInTheSameAttempt(t *testing.T) {
 		"works":                  {[]func() error{func() error { return nil }}, 1, nil},
 		"the second works":       {[]func() error{byCarrier, func() error { return nil }}, 2, nil},
 		"not the carrier's":      {[]func() error{func() error { return broken }}, 1, broken},
-		"refused in words":       {[]func() error{func() error { c.tried(p, transport.SCTPUDP, &rtrs.RefusedError{}); return broken }}, 1, broken},
+		"refused in words":       {[]func() error{func() error { c.noteAttempt(p, transport.SCTPUDP, &rtrs.RefusedError{}); return broken }}, 1, broken},
 		"every one of them":      {[]func() error{byCarrier, byCarrier, byCarrier, byCarrier}, 3, broken},
 		"the second for another": {[]func() error{byCarrier, func() error { return broken }}, 2, broken},
 	} {
@@ -137,11 +137,11 @@ func TestNextBestCarrierHasItsTurnInTheSameAttempt(t *testing.T) {
 
 func TestQuotaOfAULPIsNoFaultOfTheTransport(t *testing.T) {
 	c, p := newChooser(nil), newAutoPeer()
-	c.tried(p, transport.SCTPUDP, fmt.Errorf("dial: %w", &verbs.QuotaError{Resource: "streams", Principal: "ULP alice"}))
+	c.noteAttempt(p, transport.SCTPUDP, fmt.Errorf("dial: %w", &verbs.QuotaError{Resource: "streams", Principal: "ULP alice"}))
 	if p.choice.failures() != 0 || p.choice.failed(transport.SCTPUDP).fresh() {
 		t.Error("others' streams go over something else because a ULP had too many")
 	}
-	c.tried(p, transport.SCTPUDP, errors.New("no answer"))
+	c.noteAttempt(p, transport.SCTPUDP, errors.New("no answer"))
 	if p.choice.failures() != 1 {
 		t.Error("a transport that does not work is not noted")
 	}

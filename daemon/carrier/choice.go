@@ -25,12 +25,12 @@ type Choice struct {
 	asking    bool                       // for them, in the background
 	rates     map[transport.Kind]measured
 	fallbacks uint64
-	reached   map[netip.Addr]*reached // by the peer's addresses
+	reached   map[netip.Addr]*pathReach // by the peer's addresses
 }
 
 // NewChoice returns one of which nothing is known.
 func NewChoice() *Choice {
-	return &Choice{configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, wanting: map[transport.Kind]failure{}, rates: map[transport.Kind]measured{}, reached: map[netip.Addr]*reached{}}
+	return &Choice{configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, wanting: map[transport.Kind]failure{}, rates: map[transport.Kind]measured{}, reached: map[netip.Addr]*pathReach{}}
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
@@ -46,8 +46,8 @@ func (ch *Choice) inUse(work []transport.Kind) transport.Kind {
 	return transport.TCP
 }
 
-// pick notes what was picked, and reports whether that is news.
-func (ch *Choice) pick(k transport.Kind, why string) bool {
+// notePick notes what was picked, and reports whether that is news.
+func (ch *Choice) notePick(k transport.Kind, why string) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	news := ch.why == "" || ch.picked != k
@@ -109,7 +109,7 @@ func (ch *Choice) isMuchFaster(one, other transport.Kind) bool {
 	return r.fresh() && o.fresh() && r.bytes > o.bytes*muchFaster
 }
 
-func (ch *Choice) rated(k transport.Kind, bytes float64) {
+func (ch *Choice) noteRate(k transport.Kind, bytes float64) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.rates[k] = measured{time.Now(), bytes}
@@ -132,8 +132,8 @@ type failure struct {
 
 func (f failure) fresh() bool { return !f.at.IsZero() && time.Since(f.at) < f.pause }
 
-// again is the failure that follows f, the first one if f was long ago.
-func (f failure) again(first time.Duration, err string) failure {
+// next is the failure that follows f, the first one if f was long ago.
+func (f failure) next(first time.Duration, err string) failure {
 	next := failure{time.Now(), first, err}
 	if !f.at.IsZero() && time.Since(f.at) < f.pause+avoidFor {
 		next.pause = min(2*f.pause, avoidFor)
@@ -173,8 +173,8 @@ func (ch *Choice) failures() uint64 {
 	return ch.fallbacks
 }
 
-// lack notes the carriers that a pick went without for reasons that may pass.
-func (ch *Choice) lack(kinds []transport.Kind, first time.Duration) {
+// noteLacking notes the carriers that a pick went without for reasons that may pass.
+func (ch *Choice) noteLacking(kinds []transport.Kind, first time.Duration) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.lacking = kinds
@@ -183,14 +183,14 @@ func (ch *Choice) lack(kinds []transport.Kind, first time.Duration) {
 		case !slices.Contains(kinds, k):
 			delete(ch.wanting, k)
 		case !ch.tried[k].fresh() && !w.fresh():
-			ch.wanting[k] = w.again(first, "")
+			ch.wanting[k] = w.next(first, "")
 		}
 	}
 }
 
-// begin reports whether it is time to ask again for what was lacking, which ends with
+// beginAsking reports whether it is time to ask again for what was lacking, which ends with
 // end. Once the pauses are the longest this is left undone if idle.
-func (ch *Choice) begin(idle bool) bool {
+func (ch *Choice) beginAsking(idle bool) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	due := func(k transport.Kind) bool {
@@ -204,22 +204,22 @@ func (ch *Choice) begin(idle bool) bool {
 	return true
 }
 
-func (ch *Choice) end() {
+func (ch *Choice) endAsking() {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	ch.asking = false
 }
 
-// reached is how it stands with one path of SCTP to a peer. Guarded by
+// pathReach is what is known of one path of SCTP to a peer. Guarded by
 // Choice.mu.
-type reached struct {
+type pathReach struct {
 	up       bool
 	since    time.Time
 	failures uint64
 }
 
-// sawPath notes what is known of a path, and reports whether it is news.
-func (ch *Choice) sawPath(a netip.Addr, up bool) bool {
+// notePath notes what is known of a path, and reports whether it is news.
+func (ch *Choice) notePath(a netip.Addr, up bool) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	r := ch.reached[a]
@@ -227,7 +227,7 @@ func (ch *Choice) sawPath(a netip.Addr, up bool) bool {
 		return false
 	}
 	if r == nil {
-		r = &reached{}
+		r = &pathReach{}
 		ch.reached[a] = r
 	}
 	r.up, r.since = up, time.Now()

@@ -104,7 +104,7 @@ func New(cfg Config) *Chooser {
 		c.kernel.ask = ksctp.Available
 	}
 	if c.cfg.Hello == nil {
-		c.cfg.Hello = c.hello
+		c.cfg.Hello = c.askPeer
 	}
 	if c.cfg.Rate == nil {
 		c.cfg.Rate = c.Measure
@@ -115,8 +115,8 @@ func New(cfg Config) *Chooser {
 // KernelHas fails where the kernel has no SCTP. To ask may load its module.
 func (c *Chooser) KernelHas() error { return c.kernel.available() }
 
-// to is the transport of streams to a peer over one carrier.
-func (c *Chooser) to(p Peer, k transport.Kind) (*transport.Config, error) {
+// transportTo returns the transport of streams to a peer over one carrier.
+func (c *Chooser) transportTo(p Peer, k transport.Kind) (*transport.Config, error) {
 	protector, local, err := p.Protected()
 	if err != nil {
 		return nil, err
@@ -141,9 +141,9 @@ func (c *Chooser) to(p Peer, k transport.Kind) (*transport.Config, error) {
 	return t, nil
 }
 
-// dial is how streams to a peer are made over one carrier.
-func (c *Chooser) dial(p Peer, k transport.Kind) (verbs.DialConfig, error) {
-	t, err := c.to(p, k)
+// dialConfig is how streams to a peer are made over one carrier.
+func (c *Chooser) dialConfig(p Peer, k transport.Kind) (verbs.DialConfig, error) {
+	t, err := c.transportTo(p, k)
 	cfg := p.Declared()
 	return verbs.DialConfig{Remote: cfg.AddrPort(), Transport: t, Setup: cfg.Setup()}, err
 }
@@ -159,10 +159,10 @@ func (c *Chooser) Choose(ctx context.Context, by *local.Consumer, p Peer) (*tran
 			return nil, nil, err
 		}
 	}
-	t, err := c.to(p, k)
+	t, err := c.transportTo(p, k)
 	return t, func(err error) {
 		if ctx.Err() == nil {
-			c.tried(p, k, err)
+			c.noteAttempt(p, k, err)
 		}
 	}, err
 }
@@ -198,7 +198,7 @@ func (c *Chooser) pick(ctx context.Context, by *local.Consumer, p Peer) (transpo
 				return 0, ctx.Err()
 			}
 			if terr != nil {
-				c.tried(p, k, terr)
+				c.noteAttempt(p, k, terr)
 				reason = "it failed: " + oneLine(terr)
 			}
 		}
@@ -219,16 +219,16 @@ func (c *Chooser) pick(ctx context.Context, by *local.Consumer, p Peer) (transpo
 		}
 		lacking = append(lacking, unmeasured...)
 	}
-	ch.lack(lacking, c.cfg.Avoid)
+	ch.noteLacking(lacking, c.cfg.Avoid)
 	why = strings.Join(append([]string{why}, without...), "; ")
-	if ch.pick(k, why) {
+	if ch.notePick(k, why) {
 		c.log.Info("transport is picked", "peer", name, "transport", k.String(), "why", why)
 	}
 	return k, nil
 }
 
-func (c *Chooser) hello(ctx context.Context, by *local.Consumer, p Peer, k transport.Kind) (probe.Transports, error) {
-	dc, err := c.dial(p, k)
+func (c *Chooser) askPeer(ctx context.Context, by *local.Consumer, p Peer, k transport.Kind) (probe.Transports, error) {
+	dc, err := c.dialConfig(p, k)
 	if err != nil {
 		return 0, err
 	}
@@ -244,7 +244,7 @@ func (c *Chooser) Ask(ctx context.Context, by *local.Consumer, p Peer, asked str
 	cfg := p.Declared()
 	k, err := transport.ParseKind(asked)
 	if err == nil && cfg.Transport.Has(k) {
-		t, err := c.to(p, k)
+		t, err := c.transportTo(p, k)
 		return t, func(error) {}, err
 	}
 	var have []string
@@ -286,7 +286,7 @@ func (c *Chooser) fastest(ctx context.Context, by *local.Consumer, p Peer, work 
 				unmeasured = append(unmeasured, k)
 				continue
 			}
-			ch.rated(k, r)
+			ch.noteRate(k, r)
 		}
 		words = append(words, fmt.Sprintf("%s %.0f MB/s", k, r/1e6))
 	}
@@ -302,7 +302,7 @@ func (c *Chooser) fastest(ctx context.Context, by *local.Consumer, p Peer, work 
 // Measure reads from a peer for a moment, and returns what the carrier carries, in bytes a
 // second. It fails where the peer is not reached over it.
 func (c *Chooser) Measure(ctx context.Context, by *local.Consumer, p Peer, k transport.Kind) (float64, error) {
-	dc, err := c.dial(p, k)
+	dc, err := c.dialConfig(p, k)
 	if err != nil {
 		return 0, err
 	}
@@ -318,10 +318,10 @@ func (c *Chooser) Measure(ctx context.Context, by *local.Consumer, p Peer, k tra
 	return float64(row.Operations) * float64(row.Size) / row.Elapsed.Seconds(), nil
 }
 
-// tried notes how an attempt with a carrier went. What the peer refused in words
+// noteAttempt notes how an attempt with a carrier went. What the peer refused in words
 // is not the carrier's fault, nor is the quota of who tried: a local user must not
 // decide what others' streams are carried by.
-func (c *Chooser) tried(p Peer, k transport.Kind, err error) {
+func (c *Chooser) noteAttempt(p Peer, k transport.Kind, err error) {
 	var refused *rtrs.RefusedError
 	var rejected *verbs.RejectedError
 	var quota *verbs.QuotaError
@@ -338,7 +338,7 @@ func (c *Chooser) tried(p Peer, k transport.Kind, err error) {
 	if err == nil {
 		delete(ch.tried, k)
 	} else {
-		f = ch.tried[k].again(c.cfg.Avoid, oneLine(err))
+		f = ch.tried[k].next(c.cfg.Avoid, oneLine(err))
 		ch.tried[k] = f
 		delete(ch.wanting, k)
 		delete(ch.rates, k)
@@ -365,11 +365,11 @@ func (c *Chooser) Reconsider(ctx context.Context) {
 		for _, p := range c.cfg.Peers() {
 			cfg, ch := p.Declared(), p.Carrier()
 			// An SA that is to go while nothing is sent is not kept up for ever by questions.
-			if cfg.Transport != config.TransportAuto || !ch.begin(cfg.IdleReap > 0) {
+			if cfg.Transport != config.TransportAuto || !ch.beginAsking(cfg.IdleReap > 0) {
 				continue
 			}
 			if len(c.cfg.Streams(p)) == 0 { // this looks through all sessions
-				ch.end()
+				ch.endAsking()
 				continue
 			}
 			c.cfg.Run(func(ctx context.Context) { c.pickAgain(ctx, p) })
@@ -381,7 +381,7 @@ func (c *Chooser) Reconsider(ctx context.Context) {
 // asked again.
 func (c *Chooser) pickAgain(ctx context.Context, p Peer) {
 	name, ch := p.Declared().Name, p.Carrier()
-	defer ch.end()
+	defer ch.endAsking()
 	ctx, cancel := context.WithTimeout(ctx, againTime)
 	defer cancel()
 	defer context.AfterFunc(p.Ends(), cancel)()
@@ -401,7 +401,7 @@ func (c *Chooser) pickAgain(ctx context.Context, p Peer) {
 // (again).
 func (c *Chooser) OnPath(f transport.Flow, up bool) {
 	p, ok := c.cfg.At(f.Remote.Addr())
-	if !ok || !p.Carrier().sawPath(f.Remote.Addr(), up) {
+	if !ok || !p.Carrier().notePath(f.Remote.Addr(), up) {
 		return
 	}
 	attrs := []any{"peer", p.Declared().Name, "address", f.Remote.Addr(), "local_address", f.Local.Addr()}

@@ -79,13 +79,13 @@ func (d *decoder) fail(n ast.Node, msg, fix string) {
 // mapping reads a mapping whose keys are those of f; what names it in messages.
 func (d *decoder) mapping(n ast.Node, what string, f fields) {
 	allowed := slices.Sorted(maps.Keys(f))
-	d.keys(n, what, list(allowed), func(key *ast.StringNode, v ast.Node) {
+	d.keys(n, what, joinWords(allowed), func(key *ast.StringNode, v ast.Node) {
 		if read, ok := f[key.Value]; ok {
 			read(v)
 			return
 		}
-		fix := "allowed here: " + list(allowed)
-		if near := nearest(key.Value, allowed); near != "" {
+		fix := "allowed here: " + joinWords(allowed)
+		if near := closestWord(key.Value, allowed); near != "" {
 			fix = fmt.Sprintf("did you mean %q? %s", near, fix)
 		}
 		d.fail(key, fmt.Sprintf("unknown key %q in %s", key.Value, what), fix)
@@ -174,7 +174,7 @@ func (d *decoder) enum(what string, set func(string), allowed ...string) func(as
 	return func(n ast.Node) {
 		s, ok := n.(*ast.StringNode)
 		if !ok || !slices.Contains(allowed, s.Value) {
-			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), "allowed: "+list(allowed))
+			d.fail(n, fmt.Sprintf("%s is %s", what, nodeText(n)), "allowed: "+joinWords(allowed))
 			return
 		}
 		set(s.Value)
@@ -185,7 +185,7 @@ func (d *decoder) boolean(what string, dst *bool) func(ast.Node) {
 	return func(n ast.Node) {
 		b, ok := n.(*ast.BoolNode)
 		if !ok {
-			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), "allowed: true, false")
+			d.fail(n, fmt.Sprintf("%s is %s", what, nodeText(n)), "allowed: true, false")
 			return
 		}
 		*dst = b.Value
@@ -197,7 +197,7 @@ func (d *decoder) integer(what string, lo, hi uint64, set func(uint64)) func(ast
 		fix := fmt.Sprintf("allowed: %d to %d", lo, hi)
 		i, ok := n.(*ast.IntegerNode)
 		if !ok {
-			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), fix)
+			d.fail(n, fmt.Sprintf("%s is %s", what, nodeText(n)), fix)
 			return
 		}
 		var v uint64
@@ -225,7 +225,7 @@ func (d *decoder) size(what string, lo int64, set func(int64)) func(ast.Node) {
 		text := n.GetToken().Value
 		v, err := ParseSize(text)
 		if err != nil || v < lo {
-			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), fmt.Sprintf("allowed: %s or more, such as 512MiB or 1GiB", FormatSize(lo)))
+			d.fail(n, fmt.Sprintf("%s is %s", what, nodeText(n)), fmt.Sprintf("allowed: %s or more, such as 512MiB or 1GiB", FormatSize(lo)))
 			return
 		}
 		set(v)
@@ -255,7 +255,7 @@ func (d *decoder) address(what string, parse func(string) (netip.Addr, error), s
 			a, err = parse(s.Value)
 		}
 		if !ok || err != nil {
-			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), "write an IPv4 or IPv6 address, such as "+such+"; host names are not looked up")
+			d.fail(n, fmt.Sprintf("%s is %s", what, nodeText(n)), "write an IPv4 or IPv6 address, such as "+such+"; host names are not looked up")
 			return
 		}
 		set(a)
@@ -272,7 +272,7 @@ func (d *decoder) duration(what string, lo, hi time.Duration, set func(time.Dura
 			v, err = time.ParseDuration(s.Value)
 		}
 		if !ok || err != nil || v < lo || v > hi {
-			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), fmt.Sprintf("allowed: %s to %s, such as 90s, 10m or 1h30m", FormatDuration(lo), FormatDuration(hi)))
+			d.fail(n, fmt.Sprintf("%s is %s", what, nodeText(n)), fmt.Sprintf("allowed: %s to %s, such as 90s, 10m or 1h30m", FormatDuration(lo), FormatDuration(hi)))
 			return
 		}
 		set(v)
@@ -365,8 +365,8 @@ func kind(n ast.Node) string {
 	return "not understood"
 }
 
-// shown is the node's text if it is a scalar, otherwise its kind.
-func shown(n ast.Node) string {
+// nodeText is the node's text if it is a scalar, otherwise its kind.
+func nodeText(n ast.Node) string {
 	switch n.(type) {
 	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 		return fmt.Sprintf("%q", n.GetToken().Value)
@@ -374,21 +374,21 @@ func shown(n ast.Node) string {
 	return kind(n)
 }
 
-func list(s []string) string { return strings.Join(s, ", ") }
+func joinWords(s []string) string { return strings.Join(s, ", ") }
 
-// nearest is the candidate that s is probably a misspelling of.
-func nearest(s string, candidates []string) string {
+// closestWord is the candidate that s is probably a misspelling of.
+func closestWord(s string, candidates []string) string {
 	best, bestDist := "", len(s)/3+2
 	for _, c := range candidates {
-		if dist := distance(s, c); dist < bestDist {
+		if dist := editDistance(s, c); dist < bestDist {
 			best, bestDist = c, dist
 		}
 	}
 	return best
 }
 
-// distance is the Levenshtein distance of two short strings.
-func distance(a, b string) int {
+// editDistance is the Levenshtein distance of two short strings.
+func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -31,9 +31,9 @@ const (
 	secretsDir = "secrets"
 )
 
-// change is a change of the files of a configuration. The whole resulting configuration is
+// fileChange is a change of the files of a configuration. The whole resulting configuration is
 // checked before anything is written.
-type change struct {
+type fileChange struct {
 	main   string
 	before *Config
 	lock   *os.File
@@ -45,9 +45,9 @@ type change struct {
 // files are contents by absolute names, nil for a file that goes.
 type files map[string][]byte
 
-// begin reads the configuration for a change, and keeps other processes from
+// beginChange reads the configuration for a change, and keeps other processes from
 // changing it until end.
-func begin(main string) (*change, error) {
+func beginChange(main string) (*fileChange, error) {
 	main, err := filepath.Abs(main)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func begin(main string) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &change{main: main, lock: lock, after: files{}, done: func(string) {}}
+	c := &fileChange{main: main, lock: lock, after: files{}, done: func(string) {}}
 	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
 		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
 	}
@@ -76,10 +76,10 @@ func begin(main string) (*change, error) {
 	return c, nil
 }
 
-func (c *change) end() { c.lock.Close() }
+func (c *fileChange) end() { c.lock.Close() }
 
-// put changes the content of a file, nil to remove it.
-func (c *change) put(path string, data []byte) {
+// setFile changes the content of a file, nil to remove it.
+func (c *fileChange) setFile(path string, data []byte) {
 	if _, have := c.after[path]; !have {
 		c.order = append(c.order, path)
 	}
@@ -87,7 +87,7 @@ func (c *change) put(path string, data []byte) {
 }
 
 // commit checks the configuration as it will be, and writes it.
-func (c *change) commit() error {
+func (c *fileChange) commit() error {
 	if _, err := c.after.load(c.main, false); err != nil {
 		return err
 	}

@@ -32,15 +32,15 @@ type Path struct {
 	Transport Transport // the peer's if the file has none
 }
 
-// By is the peer as one of its paths reaches it, at a single pair of addresses.
-func (p Peer) By(q Path) Peer {
+// ViaPath is the peer as one of its paths reaches it, at a single pair of addresses.
+func (p Peer) ViaPath(q Path) Peer {
 	p.Address, p.LocalAddress, p.Port, p.UDPPort, p.Transport = q.Address, q.LocalAddress, q.Port, q.UDPPort, q.Transport
 	p.Multihoming, p.Paths = nil, nil
 	return p
 }
 
-// Ways are the paths of sessions with the peer: by its first addresses, then the others.
-func (p Peer) Ways() []Path {
+// AllPaths are the paths of sessions with the peer: by its first addresses, then the others.
+func (p Peer) AllPaths() []Path {
 	first := Path{Name: p.Address.String(), Addresses: Addresses{p.Address, p.LocalAddress}, Port: p.Port, UDPPort: p.UDPPort, Transport: p.Transport}
 	if !first.Transport.Has(transport.SCTPUDP) {
 		first.UDPPort = 0
@@ -66,7 +66,7 @@ func (p Peer) Pairs() []Pair {
 		out = append(out, Pair{fmt.Sprintf("%s.path%d", p.Name, i+2), first, q.Address, q.LocalAddress, p.Links()})
 	}
 	for _, q := range p.Paths {
-		out = append(out, Pair{p.Name + "." + connectionPart(q.Name), q.Name, q.Address, q.LocalAddress, p.By(q).Links()})
+		out = append(out, Pair{p.Name + "." + connectionPart(q.Name), q.Name, q.Address, q.LocalAddress, p.ViaPath(q).Links()})
 	}
 	return out
 }
@@ -109,7 +109,7 @@ func (p Peer) HasAddress(a netip.Addr) bool {
 
 // has reports whether streams by one of the peer's paths may have a carrier.
 func (p Peer) has(k transport.Kind) bool {
-	return slices.ContainsFunc(p.Ways(), func(q Path) bool { return cmp.Or(q.Transport, p.Transport).Has(k) })
+	return slices.ContainsFunc(p.AllPaths(), func(q Path) bool { return cmp.Or(q.Transport, p.Transport).Has(k) })
 }
 
 // SessionStreams are the streams of one session with the peer.
@@ -117,7 +117,7 @@ func (p Peer) SessionStreams() int { return p.Connections * (1 + len(p.Paths)) }
 
 // locals are the sets of addresses at which the kernel's SCTP awaits the peer.
 func (p Peer) locals() (sets [][]netip.Addr) {
-	for i, q := range p.Ways() {
+	for i, q := range p.AllPaths() {
 		if q.Transport != TransportSCTP || !q.LocalAddress.IsValid() {
 			continue
 		}

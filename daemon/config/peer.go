@@ -108,7 +108,7 @@ func (p Peer) Setup() verbs.Setup {
 // the ports are divided differently, and no SA has the ports of old streams. Paths beside
 // the first come and go without the others.
 func (p Peer) SameEnds(q Peer) bool {
-	return p.Ways()[0] == q.Ways()[0] && p.Protection == q.Protection && slices.Equal(p.Multihoming, q.Multihoming) &&
+	return p.AllPaths()[0] == q.AllPaths()[0] && p.Protection == q.Protection && slices.Equal(p.Multihoming, q.Multihoming) &&
 		p.LocalID == q.LocalID && p.Identity() == q.Identity() &&
 		p.ChildSAs == q.ChildSAs && p.Gateway == q.Gateway
 }

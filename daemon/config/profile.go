@@ -135,7 +135,7 @@ func (c *Config) resolve(p *Peer) (at Pos, msg, fix string) {
 		if p.profileAt != (Pos{}) {
 			at = p.profileAt
 		}
-		return at, fmt.Sprintf("profile is %q", p.Profile), "allowed: " + list(c.ProfileNames()) + ", and what ipsec: profiles: in the main file names"
+		return at, fmt.Sprintf("profile is %q", p.Profile), "allowed: " + joinWords(c.ProfileNames()) + ", and what ipsec: profiles: in the main file names"
 	}
 	if p.Mode != "" {
 		// The word was checked when it was read.

@@ -253,7 +253,7 @@ func (d *decoder) policy(what string, forget func(), f fields) func(ast.Node) {
 		case s.Value == "off":
 			forget()
 		default:
-			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), "write off, or a mapping of "+list(slices.Sorted(maps.Keys(f))))
+			d.fail(n, fmt.Sprintf("%s is %s", what, nodeText(n)), "write off, or a mapping of "+joinWords(slices.Sorted(maps.Keys(f))))
 		}
 	}
 }

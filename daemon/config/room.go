@@ -93,18 +93,18 @@ func checkRoom(c *Config) (errs Errors) {
 func checkMemory(c *Config) Errors {
 	one, all := c.SessionMemory(), c.Limits.Device.Bytes
 	n, _ := c.attaching()
-	who := fmt.Sprintf("a block session takes %s at queue_size: %d, and %d peers may attach exports", mebibytes(one), c.Limits.QueueSize, n)
+	who := fmt.Sprintf("a block session takes %s at queue_size: %d, and %d peers may attach exports", roundUpMiB(one), c.Limits.QueueSize, n)
 	if own := c.Services[ServiceExports].Limits.Bytes; own > 0 && own < n*one {
 		return Errors{{Pos: c.placeOf(ServiceExports), Msg: fmt.Sprintf("service exports may have %s of memory: %s", FormatSize(own), who),
-			Fix: fmt.Sprintf("each is to find room for one: set services: {exports: {limits: {memory: %s}}} or more, or limits: {queue_size: ...} to less", mebibytes(n*one))}}
+			Fix: fmt.Sprintf("each is to find room for one: set services: {exports: {limits: {memory: %s}}} or more, or limits: {queue_size: ...} to less", roundUpMiB(n*one))}}
 	}
 	others := int64(len(ServiceNames()) + len(c.ULPs))
 	if theirs := c.forOthers("memory"); all-theirs < n*one {
-		return Errors{{Pos: c.placeOf("memory"), Msg: fmt.Sprintf("memory is %s, of which %s are kept for other services: %s", FormatSize(all), mebibytes(theirs), who),
-			Fix: fmt.Sprintf("each is to find room for one: set limits: {memory: %s} or more, or queue_size: to less", mebibytes(n*one*2*(others+1)/(others+2)))}}
+		return Errors{{Pos: c.placeOf("memory"), Msg: fmt.Sprintf("memory is %s, of which %s are kept for other services: %s", FormatSize(all), roundUpMiB(theirs), who),
+			Fix: fmt.Sprintf("each is to find room for one: set limits: {memory: %s} or more, or queue_size: to less", roundUpMiB(n*one*2*(others+1)/(others+2)))}}
 	}
 	return nil
 }
 
-// mebibytes is n bytes, rounded up.
-func mebibytes(n int64) string { return FormatSize((n + 1<<20 - 1) >> 20 << 20) }
+// roundUpMiB is n bytes, rounded up.
+func roundUpMiB(n int64) string { return FormatSize((n + 1<<20 - 1) >> 20 << 20) }

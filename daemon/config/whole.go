@@ -54,7 +54,7 @@ func check(c *Config) Errors {
 		if p.Protection != ProtectIPsec {
 			continue
 		}
-		for _, q := range p.Ways() {
+		for _, q := range p.AllPaths() {
 			if q.Port != c.ListenPort {
 				fail(p.Origin, fmt.Sprintf("peer %s listens on port %d and this host on %d", p.Name, q.Port, c.ListenPort), "the SAs of a link are for one port: set listen: {port: ...} to the same on both hosts")
 				break

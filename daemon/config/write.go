@@ -82,7 +82,7 @@ func AddPeer(main string, p Peer) (string, error) {
 // content and comments stay. As with AddPeer nothing is written that has faults. A peer
 // that does not exist is ErrNotFound.
 func SetPeer(main string, p Peer) (string, error) {
-	c, err := begin(main)
+	c, err := beginChange(main)
 	if err != nil {
 		return "", err
 	}
@@ -182,7 +182,7 @@ func AddExport(main string, e Export) (string, error) {
 // SetExport changes the file that declares an export like SetPeer does. It fails as
 // that does.
 func SetExport(main string, e Export) (string, error) {
-	c, err := begin(main)
+	c, err := beginChange(main)
 	if err != nil {
 		return "", err
 	}
@@ -203,7 +203,7 @@ func fileOfExport(e Export) exportFile {
 
 // add writes one declaration.
 func add(main, sub, name string, v any) (string, error) {
-	c, err := begin(main)
+	c, err := beginChange(main)
 	if err != nil {
 		return "", err
 	}
@@ -219,7 +219,7 @@ func add(main, sub, name string, v any) (string, error) {
 	if _, err := os.Lstat(path); err == nil {
 		return "", fmt.Errorf("%s exists and declares something else: %w", path, ErrExists)
 	}
-	c.put(path, data)
+	c.setFile(path, data)
 	return path, c.commit()
 }
 
@@ -237,7 +237,7 @@ func declared(c *Config, sub, name string) (Pos, bool) {
 // still allow is refused by the check of the rest, unless with force, which takes
 // the peer out of these first.
 func RemovePeer(main, name string, force bool) error {
-	c, err := begin(main)
+	c, err := beginChange(main)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func RemovePeer(main, name string, force bool) error {
 }
 
 // disallow takes a peer out of the exports that allow it.
-func (c *change) disallow(peer string) error {
+func (c *fileChange) disallow(peer string) error {
 	for _, e := range c.before.Exports {
 		if !slices.Contains(e.Allow, peer) {
 			continue
@@ -268,7 +268,7 @@ func (c *change) disallow(peer string) error {
 // RemoveExport removes the file that AddExport wrote, like RemovePeer. It fails as that
 // does.
 func RemoveExport(main, name string) error {
-	c, err := begin(main)
+	c, err := beginChange(main)
 	if err != nil {
 		return err
 	}
@@ -276,27 +276,27 @@ func RemoveExport(main, name string) error {
 	return c.remove(exportsDir, "export", name)
 }
 
-func (c *change) remove(sub, what, name string) error {
+func (c *fileChange) remove(sub, what, name string) error {
 	at, ok := declared(c.before, sub, name)
 	if !ok {
 		return fmt.Errorf("%s %s: %w", what, name, ErrNotFound)
 	}
-	if !c.within(at, sub) {
+	if !c.hasOwnFile(at, sub) {
 		return fmt.Errorf("%s %s is declared at %s: remove it there, then run `ironwarp reload`: %w", what, name, at, ErrInUse)
 	}
-	c.put(at.File, nil)
+	c.setFile(at.File, nil)
 	return c.commit()
 }
 
-// within reports whether a declaration has a file of its own.
-func (c *change) within(at Pos, sub string) bool {
+// hasOwnFile reports whether a declaration has a file of its own.
+func (c *fileChange) hasOwnFile(at Pos, sub string) bool {
 	return filepath.Dir(at.File) == filepath.Join(c.before.Dir(), sub)
 }
 
 // edit changes the keys of a declaration in which its new form differs from the
 // old one.
-func (c *change) edit(at Pos, sub, what string, before, after any) error {
-	if !c.within(at, sub) {
+func (c *fileChange) edit(at Pos, sub, what string, before, after any) error {
+	if !c.hasOwnFile(at, sub) {
 		return fmt.Errorf("%s is declared at %s: change it there, then run `ironwarp reload`: %w", what, at, ErrInUse)
 	}
 	data, err := readFile(at.File)
@@ -306,7 +306,7 @@ func (c *change) edit(at Pos, sub, what string, before, after any) error {
 	if data, err = patch(data, before, after); err != nil {
 		return fmt.Errorf("change %s: %w", at.File, err)
 	}
-	c.put(at.File, data)
+	c.setFile(at.File, data)
 	return nil
 }
 

@@ -99,25 +99,25 @@ const (
 // changes are orders to a configuration of peers beta and gamma, of which exports
 // one and two allow beta and gamma.
 var changes = map[string]struct {
-	do      func(c *change) error
+	do      func(c *fileChange) error
 	refused bool
 }{
-	"add a peer": {do: func(c *change) error {
-		c.put(filepath.Join(filepath.Dir(c.main), peersDir, "delta.yaml"), []byte("name: delta\naddress: 127.0.0.4\nprotection: loopback\n"))
+	"add a peer": {do: func(c *fileChange) error {
+		c.setFile(filepath.Join(filepath.Dir(c.main), peersDir, "delta.yaml"), []byte("name: delta\naddress: 127.0.0.4\nprotection: loopback\n"))
 		return c.commit()
 	}},
-	"add a peer of an address that another has": {refused: true, do: func(c *change) error {
-		c.put(filepath.Join(filepath.Dir(c.main), peersDir, "delta.yaml"), []byte("name: delta\naddress: 127.0.0.2\nprotection: loopback\n"))
+	"add a peer of an address that another has": {refused: true, do: func(c *fileChange) error {
+		c.setFile(filepath.Join(filepath.Dir(c.main), peersDir, "delta.yaml"), []byte("name: delta\naddress: 127.0.0.2\nprotection: loopback\n"))
 		return c.commit()
 	}},
-	"remove a peer that exports allow": {refused: true, do: func(c *change) error { return c.remove(peersDir, "peer", "beta") }},
-	"remove it with force": {do: func(c *change) error {
+	"remove a peer that exports allow": {refused: true, do: func(c *fileChange) error { return c.remove(peersDir, "peer", "beta") }},
+	"remove it with force": {do: func(c *fileChange) error {
 		if err := c.disallow("beta"); err != nil {
 			return err
 		}
 		return c.remove(peersDir, "peer", "beta")
 	}},
-	"change a peer": {do: func(c *change) error {
+	"change a peer": {do: func(c *fileChange) error {
 		p, _ := c.before.Peer("beta")
 		n := p
 		n.Address = netip.MustParseAddr("127.0.0.9")
@@ -134,7 +134,7 @@ func killed() {
 	if err != nil {
 		panic(err)
 	}
-	c, err := begin(os.Getenv(killMain))
+	c, err := beginChange(os.Getenv(killMain))
 	if err != nil {
 		panic(err)
 	}

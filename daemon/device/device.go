@@ -82,7 +82,7 @@ func (d *Driver) Open(ctx context.Context, cfg Config) (*Device, error) {
 		}
 	}
 	for _, c := range first {
-		v.wg.Go(func() { v.keep(ctx, c) })
+		v.wg.Go(func() { v.keepServing(ctx, c) })
 	}
 	if err := d.awaitLink(ctx, cfg.Name, v.index); err != nil {
 		cfg.Log.Warn("cannot make the link of a device", "device", v.Path(), "link", v.Link(), "error", err)
@@ -92,7 +92,7 @@ func (d *Driver) Open(ctx context.Context, cfg Config) (*Device, error) {
 
 // connect has the kernel set the device up, with n connections.
 func (v *Device) connect(n int) (ours []*connection, err error) {
-	r := request{size: v.cfg.Size, blockSize: uint64(max(v.cfg.BlockSize, 512)), timeout: seconds(requestTime), dead: seconds(deadTime),
+	r := request{size: v.cfg.Size, blockSize: uint64(max(v.cfg.BlockSize, 512)), timeout: wholeSeconds(requestTime), dead: wholeSeconds(deadTime),
 		flags: uint64(v.cfg.Flags), backend: backendOf(v.cfg.Name)}
 	what := "set up a block device for " + v.cfg.Name
 	err = func() error {
@@ -104,7 +104,7 @@ func (v *Device) connect(n int) (ours []*connection, err error) {
 			defer unix.Close(fd)
 			ours, r.sockets = append(ours, c), append(r.sockets, uint32(fd))
 		}
-		answers, err := v.drv.ways.Exchange(cmdConnect, r.append(nil))
+		answers, err := v.drv.access.Exchange(cmdConnect, r.append(nil))
 		if err != nil {
 			return err
 		}
@@ -130,11 +130,11 @@ func (v *Device) connect(n int) (ours []*connection, err error) {
 var errTooOld = errors.New("this kernel does not keep which disk a device belongs to: it takes Linux 5.14 or later")
 
 func (v *Device) disconnect() error {
-	_, err := v.drv.ways.Exchange(cmdDisconnect, (&request{index: &v.index}).append(nil))
+	_, err := v.drv.access.Exchange(cmdDisconnect, (&request{index: &v.index}).append(nil))
 	return err
 }
 
-func seconds(d time.Duration) uint64 { return uint64(d / time.Second) }
+func wholeSeconds(d time.Duration) uint64 { return uint64(d / time.Second) }
 
 // connection is a socket pair's end here.
 type connection struct {
@@ -205,9 +205,9 @@ func (v *Device) serve(ctx context.Context, c *connection) error {
 	}
 }
 
-// keep serves one of the device's connections, and gives the kernel another whenever it
+// keepServing serves one of the device's connections, and gives the kernel another whenever it
 // ends. c is the first, nil: the kernel has none yet.
-func (v *Device) keep(ctx context.Context, c *connection) {
+func (v *Device) keepServing(ctx context.Context, c *connection) {
 	pause := retryMin
 	for c != nil || ctx.Err() == nil { // the first is closed by who serves it
 		begin := time.Now()
@@ -284,7 +284,7 @@ func (d *Driver) Hold(ctx context.Context, name string, log *slog.Logger) (relea
 		return nc.Close()
 	}}}
 	for range d.connections(index) {
-		v.wg.Go(func() { v.keep(ctx, nil) })
+		v.wg.Go(func() { v.keepServing(ctx, nil) })
 	}
 	return func() {
 		cancel()

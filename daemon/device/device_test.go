@@ -381,7 +381,7 @@ func TestRefusalsSayWhatWasTriedAndWhatToDo(t *testing.T) {
 // A kernel that answers what nobody understands gets no device from this.
 func TestOddAnswersAreRefused(t *testing.T) {
 	for name, answers := range map[string][][]byte{"none": nil, "of another command": {{5, 1, 0, 0}}, "without an index": {{1, 1, 0, 0}}, "short": {{1}}} {
-		d := device.New(device.Ways{Exchange: func(uint8, []byte) ([][]byte, error) { return answers, nil }, Sys: t.TempDir(), Dev: t.TempDir(),
+		d := device.New(device.Access{Exchange: func(uint8, []byte) ([][]byte, error) { return answers, nil }, Sys: t.TempDir(), Dev: t.TempDir(),
 			Claim: func(string) (io.Closer, error) { return nil, unix.EBUSY }})
 		if _, err := begin(t, d, nbdtest.NewMemory(size)); err == nil {
 			t.Errorf("%s: no error", name)

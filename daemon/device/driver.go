@@ -21,10 +21,10 @@ import (
 )
 
 // Driver is Linux' nbd driver, as it is reached from this process.
-type Driver struct{ ways Ways }
+type Driver struct{ access Access }
 
-// Ways are how a driver is reached.
-type Ways struct {
+// Access are how a driver is reached.
+type Access struct {
 	// Exchange carries a command to the driver, and returns its answers (generic netlink's
 	// header and what follows).
 	Exchange func(cmd uint8, attrs []byte) ([][]byte, error)
@@ -37,11 +37,11 @@ type Ways struct {
 }
 
 // New returns a driver that is reached in other ways than the kernel's.
-func New(w Ways) *Driver { return &Driver{w} }
+func New(w Access) *Driver { return &Driver{w} }
 
 // Kernel returns the kernel's driver. It need not be there yet.
 func Kernel() *Driver {
-	return New(Ways{exchange, claim, "/sys", "/dev", "/run/udev/control", "/proc/self/mountinfo"})
+	return New(Access{exchange, claim, "/sys", "/dev", "/run/udev/control", "/proc/self/mountinfo"})
 }
 
 // initial is the network namespace of process 1, in which the driver's family is while a
@@ -88,7 +88,7 @@ func claim(path string) (io.Closer, error) {
 // Probe counts the driver's devices, and those of them that are connected. It fails with an
 // *api.Error where there is no driver.
 func (d *Driver) Probe() (devices, connected int, err error) {
-	answers, err := d.ways.Exchange(cmdStatus, nil)
+	answers, err := d.access.Exchange(cmdStatus, nil)
 	if err != nil {
 		return 0, 0, d.failure("ask the kernel for its nbd devices", err)
 	}
@@ -125,29 +125,29 @@ func (d *Driver) failure(what string, err error) *api.Error {
 
 // ublk says whether the kernel has its other driver for disks of processes.
 func (d *Driver) ublk() string {
-	if _, err := os.Stat(filepath.Join(d.ways.Dev, "ublk-control")); err == nil {
+	if _, err := os.Stat(filepath.Join(d.access.Dev, "ublk-control")); err == nil {
 		return "ublk, which this kernel has, is not supported yet"
 	}
-	return "there is no ublk either (" + filepath.Join(d.ways.Dev, "ublk-control") + " is missing)"
+	return "there is no ublk either (" + filepath.Join(d.access.Dev, "ublk-control") + " is missing)"
 }
 
 func (d *Driver) exists(path ...string) bool {
-	_, err := os.Stat(filepath.Join(append([]string{d.ways.Sys}, path...)...))
+	_, err := os.Stat(filepath.Join(append([]string{d.access.Sys}, path...)...))
 	return err == nil
 }
 
 // kernelName is a device's name, such as nbd0.
 func kernelName(index uint32) string { return "nbd" + strconv.FormatUint(uint64(index), 10) }
 
-func (d *Driver) path(index uint32) string { return filepath.Join(d.ways.Dev, kernelName(index)) }
+func (d *Driver) path(index uint32) string { return filepath.Join(d.access.Dev, kernelName(index)) }
 
-// block is a path below a device's directory in sysfs.
-func (d *Driver) block(index uint32, path ...string) string {
-	return filepath.Join(append([]string{d.ways.Sys, "block", kernelName(index)}, path...)...)
+// sysfsPath is a path below a device's directory in sysfs.
+func (d *Driver) sysfsPath(index uint32, path ...string) string {
+	return filepath.Join(append([]string{d.access.Sys, "block", kernelName(index)}, path...)...)
 }
 
 func (d *Driver) attribute(index uint32, name string) string {
-	b, err := os.ReadFile(d.block(index, name))
+	b, err := os.ReadFile(d.sysfsPath(index, name))
 	if err != nil {
 		return ""
 	}
@@ -157,7 +157,7 @@ func (d *Driver) attribute(index uint32, name string) string {
 // find finds the device that was set up for a backend. One that has ended keeps its name for as
 // long as somebody has it open, and takes no commands any more.
 func (d *Driver) find(backend string) (index uint32, found bool) {
-	all, _ := filepath.Glob(filepath.Join(d.ways.Sys, "block", "nbd*"))
+	all, _ := filepath.Glob(filepath.Join(d.access.Sys, "block", "nbd*"))
 	for _, dir := range all {
 		n, err := strconv.ParseUint(strings.TrimPrefix(filepath.Base(dir), "nbd"), 10, 32)
 		if err != nil || d.attribute(uint32(n), "backend") != backend || !d.exists("block", filepath.Base(dir), "pid") {
@@ -173,13 +173,13 @@ func (d *Driver) find(backend string) (index uint32, found bool) {
 // reconfigure changes what r says of a device, which is nothing if it is empty.
 func (d *Driver) reconfigure(index uint32, backend string, r request) error {
 	r.index, r.backend = &index, backend
-	_, err := d.ways.Exchange(cmdReconfigure, r.append(nil))
+	_, err := d.access.Exchange(cmdReconfigure, r.append(nil))
 	return err
 }
 
 // connections is how many connections a device has, alive or not: a hardware queue each.
 func (d *Driver) connections(index uint32) int {
-	queues, _ := filepath.Glob(d.block(index, "mq", "*"))
+	queues, _ := filepath.Glob(d.sysfsPath(index, "mq", "*"))
 	return max(len(queues), 1)
 }
 
@@ -222,7 +222,7 @@ func (d *Driver) Claim(ctx context.Context, name string) (Use, error) {
 	if at := d.mounts(index); len(at) > 0 {
 		return inUse("it is mounted on " + strings.Join(at, " and "))
 	}
-	if by, _ := filepath.Glob(d.block(index, "holders", "*")); len(by) > 0 {
+	if by, _ := filepath.Glob(d.sysfsPath(index, "holders", "*")); len(by) > 0 {
 		return inUse(filepath.Base(by[0]) + " is made of it")
 	}
 	type result struct {
@@ -231,7 +231,7 @@ func (d *Driver) Claim(ctx context.Context, name string) (Use, error) {
 	}
 	opened := make(chan result, 1)
 	go func() {
-		c, err := d.ways.Claim(path)
+		c, err := d.access.Claim(path)
 		opened <- result{c, err}
 	}()
 	ctx, cancel := context.WithTimeout(ctx, claimTime)
@@ -240,7 +240,7 @@ func (d *Driver) Claim(ctx context.Context, name string) (Use, error) {
 	case r := <-opened:
 		switch {
 		case r.err == nil:
-			return Use{r.c, d.block(index, "uevent")}, nil
+			return Use{r.c, d.sysfsPath(index, "uevent")}, nil
 		case errors.Is(r.err, unix.EBUSY):
 			return inUse("a program, swap or another device has it for itself")
 		case errors.Is(r.err, fs.ErrNotExist):
@@ -260,13 +260,13 @@ func (d *Driver) Claim(ctx context.Context, name string) (Use, error) {
 // mounts are the directories where a device or a partition of it is mounted, as far as
 // this process sees them.
 func (d *Driver) mounts(index uint32) (at []string) {
-	b, err := os.ReadFile(d.ways.MountInfo)
+	b, err := os.ReadFile(d.access.MountInfo)
 	if err != nil {
 		return nil
 	}
 	numbers := map[string]bool{}
-	parts, _ := filepath.Glob(d.block(index, kernelName(index)+"p*", "dev"))
-	for _, file := range append(parts, d.block(index, "dev")) {
+	parts, _ := filepath.Glob(d.sysfsPath(index, kernelName(index)+"p*", "dev"))
+	for _, file := range append(parts, d.sysfsPath(index, "dev")) {
 		if n, err := os.ReadFile(file); err == nil {
 			numbers[strings.TrimSpace(string(n))] = true
 		}
@@ -286,7 +286,7 @@ func (d *Driver) Remove(name string) error {
 	if !found {
 		return nil
 	}
-	if _, err := d.ways.Exchange(cmdDisconnect, (&request{index: &index}).append(nil)); err != nil {
+	if _, err := d.access.Exchange(cmdDisconnect, (&request{index: &index}).append(nil)); err != nil {
 		return d.failure("end "+d.path(index), err)
 	}
 	if d.pointsTo(d.link(name), index) && !d.hasUdev() {
@@ -300,11 +300,11 @@ func (d *Driver) Remove(name string) error {
 func backendOf(name string) string { return "ironwarp/" + name }
 
 func (d *Driver) link(name string) string {
-	return filepath.Join(d.ways.Dev, "disk", "by-ironwarp", name)
+	return filepath.Join(d.access.Dev, "disk", "by-ironwarp", name)
 }
 
 func (d *Driver) hasUdev() bool {
-	_, err := os.Stat(d.ways.UDev)
+	_, err := os.Stat(d.access.UDev)
 	return err == nil
 }
 

@@ -14,7 +14,7 @@ import (
 func (x *examination) blocks() {
 	f := Finding{What: "blocks", Level: OK, Found: "the kernel can block a peer (nf_tables); none is blocked"}
 	if err := guard.CanBlock(); err != nil {
-		f.Level, f.Found = x.missing(x.needsIPsec()), "not known: "+err.Error()
+		f.Level, f.Found = x.levelOfMissing(x.needsIPsec()), "not known: "+err.Error()
 		if g, denied := asRoot(f.What, err); denied {
 			f = g
 		}
@@ -22,7 +22,7 @@ func (x *examination) blocks() {
 			f.Level, f.Found = Warn, err.Error()+"; a peer that creates streams without end can be refused, but no packets of it are dropped"
 			f.Do = []string{"modprobe nf_tables"}
 		}
-		x.find(f)
+		x.addFinding(f)
 		return
 	}
 	have, err := guard.ListBlocks("")
@@ -43,5 +43,5 @@ func (x *examination) blocks() {
 		f.Found += "; but " + strings.Join(faults, ", ")
 		f.Do = append(f.Do, "systemctl restart ironwarp", "Find out who changed it: `nft list table inet ironwarp-block` shows what there is now.")
 	}
-	x.find(f)
+	x.addFinding(f)
 }

@@ -53,7 +53,7 @@ func (x *examination) secrets() {
 	if f.Level == OK {
 		f.Found = fmt.Sprintf("those of %s, readable for their owner only", count(len(peers), "peer"))
 	}
-	x.find(f)
+	x.addFinding(f)
 }
 
 func checkCertificates(f *Finding, p config.Peer) {
@@ -102,7 +102,7 @@ func (x *examination) revocation() {
 		}
 	}
 	if len(lack) > 0 {
-		f.Level = x.missing(certs)
+		f.Level = x.levelOfMissing(certs)
 		f.Found = "strongSwan has not loaded its plugins " + strings.Join(lack, ", ") + ", which it needs to check certificates"
 		f.Instead = "pre-shared keys"
 		f.Do = []string{"apt-get install libstrongswan-standard-plugins libstrongswan-extra-plugins && systemctl restart strongswan"}
@@ -115,7 +115,7 @@ func (x *examination) revocation() {
 		f.fault(level, "strongSwan has no plugin that fetches revocation lists and OCSP answers by HTTP (curl)", "apt-get install libstrongswan-extra-plugins && systemctl restart strongswan")
 		f.Instead = strings.TrimPrefix(f.Instead+"; revocation lists in files (file: URIs)", "; ")
 	}
-	x.find(f)
+	x.addFinding(f)
 }
 
 // clock checks whether the time is right, which certificates and lifetimes need.
@@ -125,7 +125,7 @@ func (x *examination) clock(now time.Time) {
 	_, err := unix.Adjtimex(&t)
 	switch {
 	case now.Year() < firstYear:
-		f.Level = x.missing(x.needsIPsec())
+		f.Level = x.levelOfMissing(x.needsIPsec())
 		f.Found += ", which cannot be: certificates would be refused as not valid yet"
 		f.Do = []string{"timedatectl set-ntp true"}
 	case err == nil && t.Status&unix.STA_UNSYNC != 0:
@@ -133,7 +133,7 @@ func (x *examination) clock(now time.Time) {
 		f.Found += "; nothing keeps it right (NTP), and certificates need that"
 		f.Do = []string{"timedatectl set-ntp true"}
 	}
-	x.find(f)
+	x.addFinding(f)
 }
 
 // firstYear is the program's first: the clock cannot be before it.

@@ -51,7 +51,7 @@ type examination struct {
 	out []Finding
 }
 
-func (x *examination) find(f Finding) {
+func (x *examination) addFinding(f Finding) {
 	for i, d := range f.Do {
 		f.Do[i] = step(d)
 	}
@@ -89,8 +89,8 @@ func asRoot(what string, err error) (f Finding, denied bool) {
 	return Finding{What: what, Level: Note, Found: fmt.Sprintf("only root can look: %v", err)}, true
 }
 
-// missing is Fail for what a configured peer needs, else Note.
-func (x *examination) missing(needed bool) string {
+// levelOfMissing is Fail for what a configured peer needs, else Note.
+func (x *examination) levelOfMissing(needed bool) string {
 	if needed {
 		return Fail
 	}
@@ -101,14 +101,14 @@ func (x *examination) missing(needed bool) string {
 // tries whether a clear packet is stopped.
 func Run(ctx context.Context, opt Options) []Finding {
 	x := &examination{opt: opt}
-	asked := x.ask(ctx, cmp.Or(opt.Socket, config.DefaultSocket))
+	asked := x.askDaemon(ctx, cmp.Or(opt.Socket, config.DefaultSocket))
 	if x.run != nil && x.run.Info.Config != "" && !opt.Named {
 		x.opt.Config = x.run.Info.Config
 	}
 	cfg, err := config.Load(x.opt.Config, opt.Named)
 	x.cfg = cfg
 	if x.run == nil && opt.Socket == "" && cfg != nil && cfg.ControlSocket != config.DefaultSocket {
-		asked = x.ask(ctx, cfg.ControlSocket)
+		asked = x.askDaemon(ctx, cfg.ControlSocket)
 	}
 	x.privileges()
 	x.configuration(err)

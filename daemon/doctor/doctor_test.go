@@ -57,7 +57,7 @@ func TestAdviceIsACommandOrASentence(t *testing.T) {
 		"systemctl restart ironwarp":           "systemctl restart ironwarp",
 	} {
 		x := &examination{}
-		x.find(Finding{Do: []string{in}})
+		x.addFinding(Finding{Do: []string{in}})
 		if got := x.out[0].Do[0]; got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}

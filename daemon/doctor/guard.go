@@ -34,9 +34,9 @@ func (x *examination) guards() {
 	if err != nil {
 		f, denied := asRoot("kernel guard", err)
 		if !denied {
-			f = Finding{What: "kernel guard", Level: x.missing(x.needsIPsec()), Found: fmt.Sprintf("cannot be read: %v", err), Do: []string{"modprobe xfrm_user"}}
+			f = Finding{What: "kernel guard", Level: x.levelOfMissing(x.needsIPsec()), Found: fmt.Sprintf("cannot be read: %v", err), Do: []string{"modprobe xfrm_user"}}
 		}
-		x.find(f)
+		x.addFinding(f)
 		return
 	}
 	known := map[netip.Addr]bool{}
@@ -64,7 +64,7 @@ func (x *examination) guards() {
 		f.Found += fmt.Sprintf("; clear packets stopped since the host was started: %d on their way in, %d on their way out",
 			s["XfrmInPolBlock"]+s["XfrmInTmplMismatch"], s["XfrmOutPolBlock"])
 	}
-	x.find(f)
+	x.addFinding(f)
 	x.leftOver(have, known)
 }
 
@@ -120,7 +120,7 @@ func (x *examination) guard(p config.Peer, k pad.Link, g guard.Spec, have []guar
 			f.Do = []string{fmt.Sprintf("See to a route to %v.", g.Remote)}
 		}
 	}
-	x.find(f)
+	x.addFinding(f)
 }
 
 // leftOver finds policies of hosts that are not configured as peers.
@@ -151,7 +151,7 @@ func (x *examination) leftOver(have []guard.Policy, known map[netip.Addr]bool) {
 		f.Found += "; the kernel still has to send by these links: " + strings.Join(slices.Compact(held), "; ")
 		f.Do = []string{"Wait: the daemon lets them go when the kernel has nothing of them left."}
 	}
-	x.find(f)
+	x.addFinding(f)
 }
 
 // holders are the kernel's sockets that keep a guard in place which nobody needs.

@@ -31,19 +31,19 @@ func (x *examination) privileges() {
 		f.Instead = "loopback peers, and a daemon with state_dir and runtime_dir of its own"
 		f.Do = []string{"sudo ironwarp doctor"}
 	}
-	x.find(f)
+	x.addFinding(f)
 }
 
 func (x *examination) configuration(err error) {
 	f := Finding{What: "configuration", Level: OK}
 	if err != nil {
 		if f, denied := asRoot("configuration", err); denied && errors.Is(err, fs.ErrPermission) {
-			x.find(f)
+			x.addFinding(f)
 			return
 		}
 		f.Level, f.Found = Fail, err.Error()
 		f.Do = []string{"Correct the file, then run `ironwarp reload`."}
-		x.find(f)
+		x.addFinding(f)
 		return
 	}
 	f.Found = fmt.Sprintf("%s: %d peers, %d exports", x.cfg.Path, len(x.cfg.Peers), len(x.cfg.Exports))
@@ -67,23 +67,23 @@ func (x *examination) configuration(err error) {
 			f.fault(Warn, fmt.Sprintf("ULP %s is disabled: %v", u.Name, u.Disabled), "ironwarp daemon --check")
 		}
 	}
-	x.find(f)
+	x.addFinding(f)
 }
 
-// asked is the answer of a control socket.
-type asked struct {
+// daemonState is the answer of a control socket.
+type daemonState struct {
 	socket string
 	ulps   []api.ULP // nil if it does not answer
 	err    error
 }
 
-// ask asks the daemon at a control socket for its state.
-func (x *examination) ask(ctx context.Context, socket string) asked {
+// askDaemon asks the daemon at a control socket for its state.
+func (x *examination) askDaemon(ctx context.Context, socket string) daemonState {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	cl := api.NewClient(socket)
 	defer cl.Close()
-	a := asked{socket: socket}
+	a := daemonState{socket: socket}
 	st, err := cl.Status(ctx)
 	if err == nil {
 		x.run = &st
@@ -93,7 +93,7 @@ func (x *examination) ask(ctx context.Context, socket string) asked {
 	return a
 }
 
-func (x *examination) daemon(a asked) {
+func (x *examination) daemon(a daemonState) {
 	f := Finding{What: "daemon", Level: OK}
 	if a.err != nil {
 		f.Level = Warn
@@ -110,7 +110,7 @@ func (x *examination) daemon(a asked) {
 		if api.NotRunning(a.err) {
 			f.Do = []string{"systemctl start ironwarp", "If it runs already, name its socket with --socket or IRONWARP_SOCKET."}
 		}
-		x.find(f)
+		x.addFinding(f)
 		return
 	}
 	st := x.run
@@ -127,12 +127,12 @@ func (x *examination) daemon(a asked) {
 	}
 	// With ULPs everybody may connect: the daemon asks the kernel for the user.
 	if a.ulps != nil {
-		checkSocket(&f, a.socket, slices.ContainsFunc(a.ulps, func(u api.ULP) bool { return u.Problem == nil }))
+		checkSocketAccess(&f, a.socket, slices.ContainsFunc(a.ulps, func(u api.ULP) bool { return u.Problem == nil }))
 	}
-	x.find(f)
+	x.addFinding(f)
 	for _, p := range st.Peers {
 		if i := p.IPsec; i != nil && time.Since(i.ReloadedAt) < reloadedLately {
-			x.find(Finding{What: "peer " + p.Name, Level: Warn,
+			x.addFinding(Finding{What: "peer " + p.Name, Level: Warn,
 				Found: fmt.Sprintf("strongSwan had lost what the daemon gave it (%d times, last at %s), and got it again", i.Reloads, i.ReloadedAt.Local().Format("15:04:05")),
 				Do:    []string{"After `systemctl reload strongswan` there is nothing to do. Otherwise find out what runs swanctl: --load-all and --load-creds --clear unload what is not in swanctl.conf."}})
 		}
@@ -140,11 +140,11 @@ func (x *examination) daemon(a asked) {
 	x.paths(st.Peers)
 	for _, e := range st.Exports {
 		if w := e.Warning; w != nil {
-			x.find(Finding{What: "export " + e.Name, Level: Warn, Found: w.Message, Do: lines(w.Fix)})
+			x.addFinding(Finding{What: "export " + e.Name, Level: Warn, Found: w.Message, Do: lines(w.Fix)})
 		}
 	}
 	for _, p := range problems(st) {
-		x.find(Finding{What: p.what, Level: Fail, Found: p.err.Message, Do: lines(p.err.Fix)})
+		x.addFinding(Finding{What: p.what, Level: Fail, Found: p.err.Message, Do: lines(p.err.Fix)})
 	}
 }
 
@@ -152,7 +152,7 @@ func (x *examination) daemon(a asked) {
 func (x *examination) paths(peers []api.Peer) {
 	for _, p := range peers {
 		if n := p.NarrowPath; n != nil {
-			x.find(Finding{What: "path to " + p.Name, Level: Warn, Found: "it " + n.String(), Do: []string{"ip route get " + p.Address, n.Fix()}})
+			x.addFinding(Finding{What: "path to " + p.Name, Level: Warn, Found: "it " + n.String(), Do: []string{"ip route get " + p.Address, n.Fix()}})
 		}
 	}
 }
@@ -160,8 +160,8 @@ func (x *examination) paths(peers []api.Peer) {
 // reloadedLately is how long doctor mentions that strongSwan had lost a peer.
 const reloadedLately = time.Hour
 
-// checkSocket checks who may connect to the control socket.
-func checkSocket(f *Finding, socket string, everybody bool) {
+// checkSocketAccess checks who may connect to the control socket.
+func checkSocketAccess(f *Finding, socket string, everybody bool) {
 	st, err := os.Stat(socket)
 	if err != nil {
 		return
@@ -220,7 +220,7 @@ func (x *examination) tun() {
 	fd, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err == nil {
 		fd.Close()
-		x.find(f)
+		x.addFinding(f)
 		return
 	}
 	f.Level, f.Found = Note, err.Error()
@@ -229,7 +229,7 @@ func (x *examination) tun() {
 	if g, denied := asRoot(f.What, err); denied && errors.Is(err, fs.ErrPermission) {
 		f = g
 	}
-	x.find(f)
+	x.addFinding(f)
 }
 
 // descriptors compares what streams may need with what the daemon may open. The limits
@@ -247,7 +247,7 @@ func (x *examination) descriptors() {
 	}
 	if x.run == nil {
 		f.Level, f.Found = Note, fmt.Sprintf("%d streams may need %d; what the daemon may open is seen when it runs", streams, need)
-		x.find(f)
+		x.addFinding(f)
 		return
 	}
 	may, err := openFiles(x.run.Info.PID)
@@ -256,7 +256,7 @@ func (x *examination) descriptors() {
 		if g, denied := asRoot(f.What, err); denied {
 			f = g
 		}
-		x.find(f)
+		x.addFinding(f)
 		return
 	}
 	f.Found = fmt.Sprintf("the daemon may open %d", may)
@@ -265,7 +265,7 @@ func (x *examination) descriptors() {
 		f.Found += fmt.Sprintf(", %d streams may need %d", streams, need)
 		f.Do = []string{fmt.Sprintf("Raise LimitNOFILE= of its unit to %d, with `systemctl edit ironwarp`; by hand, run `ulimit -n %d` before it.", need, need)}
 	}
-	x.find(f)
+	x.addFinding(f)
 }
 
 // openFiles is how many descriptors a process may have (proc(5), /proc/PID/limits).
@@ -299,7 +299,7 @@ func (x *examination) nbdClients() {
 		f.Found = strings.TrimPrefix(f.Found+"; not installed: "+strings.Join(lack, ", "), "; ")
 		f.Do = []string{"apt-get install " + strings.Join(lack, " ")}
 	}
-	x.find(f)
+	x.addFinding(f)
 }
 
 // blockDevices checks for the kernel's nbd, which `ironwarp attach --device` takes.
@@ -313,7 +313,7 @@ func (x *examination) blockDevices() {
 				f.Found += fmt.Sprintf("; %s is %s", at.Device, at.Name())
 			}
 		}
-		x.find(f)
+		x.addFinding(f)
 		return
 	}
 	f.Level, f.Found = Note, err.Error()
@@ -325,7 +325,7 @@ func (x *examination) blockDevices() {
 		}
 	}
 	f.Instead = "NBD sockets, for nbdcopy, qemu and other NBD clients"
-	x.find(f)
+	x.addFinding(f)
 }
 
 // attachments are those of the daemon, if it runs.
@@ -340,14 +340,14 @@ func (x *examination) attachments() []api.Attachment {
 func (x *examination) sctp() {
 	f := Finding{What: "kernel SCTP", Level: OK, Found: "available"}
 	if err := ksctp.Available(); err != nil {
-		f.Level, f.Found = x.missing(x.needsKernelSCTP()), "this kernel has none"
+		f.Level, f.Found = x.levelOfMissing(x.needsKernelSCTP()), "this kernel has none"
 		if !errors.Is(err, ksctp.ErrUnavailable) {
 			f.Found = err.Error()
 		}
 		f.Instead = "transport: sctp-udp, which has an SCTP of its own, and TCP; transport: auto does without it by itself"
 		f.Do = []string{"modprobe sctp", "Where there is no such module, install this kernel's linux-modules-extra or kernel-modules-extra, where distributions keep it apart."}
 	}
-	x.find(f)
+	x.addFinding(f)
 	x.udpBatches()
 }
 
@@ -383,5 +383,5 @@ func (x *examination) udpBatches() {
 		f.Instead = "SCTP in UDP works without, at several times the CPU for each packet"
 		f.Do = []string{"Use a kernel from 5.0 on."}
 	}
-	x.find(f)
+	x.addFinding(f)
 }

@@ -63,12 +63,12 @@ func (x *examination) strongSwan(ctx context.Context) {
 	if err == nil {
 		x.ike = &st
 		f.Found = fmt.Sprintf("%s %s answers at %s", st.Daemon, st.Version, st.Socket)
-		x.find(f)
+		x.addFinding(f)
 		x.dataPlane()
 		x.algorithms(ctx)
 		return
 	}
-	f.Level = x.missing(x.needsIPsec())
+	f.Level = x.levelOfMissing(x.needsIPsec())
 	f.Found, _, _ = strings.Cut(err.Error(), ";") // what to do follows
 	f.Instead = "loopback peers only"
 	switch {
@@ -85,7 +85,7 @@ func (x *examination) strongSwan(ctx context.Context) {
 	default:
 		f.Do = []string{"systemctl enable --now strongswan", "Or name its VICI socket in the configuration: `ipsec: {vici: unix:///path}`."}
 	}
-	x.find(f)
+	x.addFinding(f)
 }
 
 // plane is who does ESP: the configuration decides.
@@ -113,13 +113,13 @@ func (x *examination) dataPlane() {
 	}
 	f.Found = fmt.Sprintf("%v: %s", plane, reason)
 	if err := esp.ProbeKernel(); plane == esp.Kernel && errors.Is(err, esp.ErrNoKernel) {
-		f.Level, f.Found = x.missing(x.needsIPsec()), "strongSwan leaves ESP to the kernel, and this kernel has none"
-		f.Do = espOr()
+		f.Level, f.Found = x.levelOfMissing(x.needsIPsec()), "strongSwan leaves ESP to the kernel, and this kernel has none"
+		f.Do = espAdvice()
 	}
 	if plane == esp.Userland {
 		f.Found += "; tunnel mode, ESP in UDP, no extended sequence numbers"
 	}
-	x.find(f)
+	x.addFinding(f)
 }
 
 // algorithms finds what strongSwan lacks for the profiles.
@@ -128,7 +128,7 @@ func (x *examination) algorithms(ctx context.Context) {
 	have, err := ike.ProbeAlgorithms(ctx, x.vici())
 	if err != nil {
 		f.Level, f.Found = Note, err.Error()
-		x.find(f)
+		x.addFinding(f)
 		return
 	}
 	profiles, used := map[string]*profile.Profile{}, map[string]bool{}
@@ -156,7 +156,7 @@ func (x *examination) algorithms(ctx context.Context) {
 	if f.Level == OK {
 		f.Found = fmt.Sprintf("strongSwan has all of the profiles %s", strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
 	}
-	x.find(f)
+	x.addFinding(f)
 }
 
 // loadPlugins brings the plugins that have algorithms.
@@ -165,8 +165,8 @@ var loadPlugins = []string{
 	"If strongswan.conf has a list `load =`, add the plugin there (openssl, gcm, xcbc, gmp, curve25519).",
 }
 
-// espOr is the advice that leads to kernel ESP, or with further commands to userland ESP.
-func espOr(userland ...string) []string {
+// espAdvice is the advice that leads to kernel ESP, or with further commands to userland ESP.
+func espAdvice(userland ...string) []string {
 	do := []string{"modprobe esp4 esp6 xfrm_user", "Where the kernel has no such modules, ESP in user space does, by what follows."}
 	return append(append(do, userland...), printConf)
 }
@@ -185,9 +185,9 @@ func (x *examination) esp() {
 	case loaded:
 		f.Found = "in user space, by strongSwan's plugin kernel-libipsec; the kernel has none"
 	case userland && x.ike != nil && errors.Is(err, esp.ErrNoKernel):
-		f.Level, f.Found = x.missing(x.needsIPsec()), "the kernel has none, and strongSwan has not loaded its plugin kernel-libipsec"
+		f.Level, f.Found = x.levelOfMissing(x.needsIPsec()), "the kernel has none, and strongSwan has not loaded its plugin kernel-libipsec"
 		f.Instead = "loopback peers only"
-		f.Do = espOr()
+		f.Do = espAdvice()
 	case !errors.Is(err, esp.ErrNoKernel):
 		f.Level, f.Found = Note, fmt.Sprintf("not known whether the kernel has it: %v", err)
 		if g, denied := asRoot(f.What, err); denied {
@@ -196,11 +196,11 @@ func (x *examination) esp() {
 	case userland:
 		f.Level, f.Found = Note, "the kernel has none"
 		f.Instead = "userland ESP by strongSwan's plugin kernel-libipsec, which is installed: it works the same, at some 250 Mbit/s"
-		f.Do = espOr()
+		f.Do = espAdvice()
 	default:
-		f.Level, f.Found = x.missing(x.needsIPsec()), "the kernel has none, and strongSwan's plugin kernel-libipsec is not installed"
+		f.Level, f.Found = x.levelOfMissing(x.needsIPsec()), "the kernel has none, and strongSwan's plugin kernel-libipsec is not installed"
 		f.Instead = "loopback peers only"
-		f.Do = espOr("apt-get install libcharon-extra-plugins")
+		f.Do = espAdvice("apt-get install libcharon-extra-plugins")
 	}
-	x.find(f)
+	x.addFinding(f)
 }

@@ -34,7 +34,7 @@ func (r *Exporter) Meter(now time.Time) {
 		stats[i.Name] = i.Stats
 	}
 	for _, e := range r.list() {
-		e.meter.Look(now, ioOf(stats[r.declared(e).Name]))
+		e.meter.Sample(now, ioOf(stats[r.declared(e).Name]))
 	}
 }
 
@@ -51,7 +51,7 @@ func (e *export) describe(c config.Export, i rnbd.ExportInfo) api.Export {
 		Source:     c.Origin.String(), State: api.ExportReady, Problem: problem, Opens: len(i.Openers), Size: int64(i.Size), Generation: i.Generation,
 	}
 	if store != nil {
-		v.UUID, v.Warning = store.Identity().Disk.String(), careless(c.Name, store)
+		v.UUID, v.Warning = store.Identity().Disk.String(), errorPolicyWarning(c.Name, store)
 	}
 	v.IO = ioOf(i.Stats)
 	e.meter.Rates(&v.IO)
@@ -61,7 +61,7 @@ func (e *export) describe(c config.Export, i rnbd.ExportInfo) api.Export {
 	case store == nil:
 		v.State = api.ExportProblem
 	case problem == nil:
-		v.Problem = cmp.Or(faulty(c.Name, store), e.shrunk(c, store.Size()))
+		v.Problem = cmp.Or(lostWrites(c.Name, store), e.fileProblem(c, store.Size()))
 		if v.Problem != nil {
 			v.State = api.ExportProblem
 		}
@@ -69,14 +69,14 @@ func (e *export) describe(c config.Export, i rnbd.ExportInfo) api.Export {
 	return v
 }
 
-// shrunk reports a file that is shorter than its export, was replaced, or is gone; nil if it
+// fileProblem reports a file that is shorter than its export, was replaced, or is gone; nil if it
 // is none of that.
-func (e *export) shrunk(c config.Export, opened int64) *api.Error {
+func (e *export) fileProblem(c config.Export, opened int64) *api.Error {
 	st, err := e.stat(c.Path)
 	switch {
 	case errors.Is(err, errHangs):
 		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("export %s: %s: %v", c.Name, c.Path, err), Fix: "its I/O waits; see the kernel's log"}
-	case err == nil && e.exchanged(c.Path):
+	case err == nil && e.isReplaced(c.Path):
 		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("export %s: another file stands at %s; peers still have the one before", c.Name, c.Path),
 			Fix: "run `ironwarp reload` to offer the new one: what peers have attached of the one before fails then; its data is lost when the daemon ends, if it has no other name"}
 	case errors.Is(err, os.ErrNotExist):
@@ -104,9 +104,9 @@ func problemOf(name string, err error) *api.Error {
 	return e
 }
 
-// forPeers is what peers get as the state of an export that cannot be offered, "" if it can:
+// reasonForPeers is what peers get as the state of an export that cannot be offered, "" if it can:
 // no path of this host, and nothing about its other exports.
-func forPeers(err error) string {
+func reasonForPeers(err error) string {
 	var open *backing.OpenError
 	switch {
 	case err == nil:
@@ -116,7 +116,7 @@ func forPeers(err error) string {
 	case errors.Is(err, backing.ErrInUse):
 		return "its storage is in use"
 	case errors.Is(err, errHangs):
-		return hangs(storageTime).Error()
+		return errHanging(storageTime).Error()
 	case errors.As(err, &open):
 		return open.Reason
 	}

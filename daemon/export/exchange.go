@@ -15,10 +15,10 @@ import (
 	"github.com/ironwarp/ironwarp/rnbd"
 )
 
-// exchanged reports whether the file or device at an export's path is another one than the
+// isReplaced reports whether the file or device at an export's path is another one than the
 // open one.
-func (e *export) exchanged(path string) bool {
-	store := e.opened()
+func (e *export) isReplaced(path string) bool {
+	store := e.openStore()
 	if store == nil {
 		return false
 	}
@@ -30,8 +30,8 @@ func (e *export) exchanged(path string) bool {
 	return ok && !store.IsFile(&unix.Stat_t{Dev: st.Dev, Ino: st.Ino, Mode: st.Mode, Rdev: st.Rdev})
 }
 
-// exchanged is the exports that next leaves unchanged, and whose file is another one now.
-func (r *Exporter) exchanged(next *config.Config) map[*export]bool {
+// replacedExports is the exports that next leaves unchanged, and whose file is another one now.
+func (r *Exporter) replacedExports(next *config.Config) map[*export]bool {
 	same := slices.DeleteFunc(r.list(), func(e *export) bool {
 		c := r.declared(e)
 		n, ok := next.Export(c.Name)
@@ -39,8 +39,8 @@ func (r *Exporter) exchanged(next *config.Config) map[*export]bool {
 	})
 	var mu sync.Mutex
 	found := map[*export]bool{}
-	atOnce(same, func(e *export) {
-		if e.exchanged(r.declared(e).Path) {
+	forEachAtOnce(same, func(e *export) {
+		if e.isReplaced(r.declared(e).Path) {
 			mu.Lock()
 			found[e] = true
 			mu.Unlock()
@@ -53,8 +53,8 @@ func (r *Exporter) exchanged(next *config.Config) map[*export]bool {
 // attached wait meanwhile, and the peers open them again. If it is another disk, or one that
 // has lost writes, that fails, and with it all of their I/O.
 func (r *Exporter) reopen(e *export, n config.Export, repair bool) {
-	next := r.enter(n, repair)
-	r.close(e, func(name string) (func() error, error) { return r.server.BeginReplace(name, beingOpened) })
+	next := r.add(n, repair)
+	r.closeStorage(e, func(name string) (func() error, error) { return r.server.BeginReplace(name, waitsForOpening) })
 	r.open(next)
 }
 
@@ -63,18 +63,18 @@ func (r *Exporter) reopen(e *export, n config.Export, repair bool) {
 func (r *Exporter) Retry() {
 	for _, e := range r.list() {
 		r.open(e)
-		r.grow(e)
+		r.offerGrowth(e)
 	}
 }
 
-// grow offers an export with the size that its file or device has by now, if that has grown.
+// offerGrowth offers an export with the size that its file or device has by now, if that has grown.
 // Peers that have it attached see it grow.
-func (r *Exporter) grow(e *export) {
-	c, store := r.declared(e), e.opened()
+func (r *Exporter) offerGrowth(e *export) {
+	c, store := r.declared(e), e.openStore()
 	if store == nil {
 		return
 	}
-	if _, err := e.stat(c.Path); err != nil || e.exchanged(c.Path) {
+	if _, err := e.stat(c.Path); err != nil || e.isReplaced(c.Path) {
 		return // it hangs, or another stands there
 	}
 	grown, err := store.Grow()
@@ -95,9 +95,9 @@ func (r *Exporter) Repair(name string) error {
 	if e == nil {
 		return unknown(name)
 	}
-	store := e.opened()
+	store := e.openStore()
 	if store == nil {
-		return e.unrepaired(name)
+		return e.notRepaired(name)
 	}
 	if store.Fault() == "" {
 		return &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export %s has lost no acknowledged writes: there is nothing to repair", name)}
@@ -124,8 +124,8 @@ func (r *Exporter) Repaired(name string) error {
 	r.Await(name, OfferTime)
 	if e := r.find(name); e == nil {
 		return unknown(name)
-	} else if e.opened() == nil {
-		return e.unrepaired(name)
+	} else if e.openStore() == nil {
+		return e.notRepaired(name)
 	}
 	return nil
 }
@@ -134,8 +134,8 @@ func unknown(name string) error {
 	return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no export %s", name), Fix: "`ironwarp export ls` lists them"}
 }
 
-// unrepaired is why an export that is not open cannot be repaired.
-func (e *export) unrepaired(name string) *api.Error {
+// notRepaired is why an export that is not open cannot be repaired.
+func (e *export) notRepaired(name string) *api.Error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := api.Error{Code: api.CodeUnavailable, Message: "it was closed meanwhile", Fix: "try again"}
@@ -146,8 +146,8 @@ func (e *export) unrepaired(name string) *api.Error {
 	return &p
 }
 
-// faulty reports an export's storage that has lost writes, nil if it has not.
-func faulty(name string, store *backing.Store) *api.Error {
+// lostWrites reports an export's storage that has lost writes, nil if it has not.
+func lostWrites(name string, store *backing.Store) *api.Error {
 	fault := store.Fault()
 	if fault == "" {
 		return nil
@@ -156,8 +156,8 @@ func faulty(name string, store *backing.Store) *api.Error {
 		Fix: fmt.Sprintf("see to the storage (room, cables, the file system), then run `ironwarp export repair %s`; peers have to attach it anew and check their file system", name)}
 }
 
-// careless warns of storage that goes on after errors, nil if it does not.
-func careless(name string, store *backing.Store) *api.Error {
+// errorPolicyWarning warns of storage that goes on after errors, nil if it does not.
+func errorPolicyWarning(name string, store *backing.Store) *api.Error {
 	dev := store.GoesOnAfterErrors()
 	if dev == "" {
 		return nil

@@ -63,7 +63,7 @@ func image(t *testing.T, name string) string {
 // apply makes the exports what is declared, and returns them.
 func (h *host) apply(exports ...config.Export) map[string]api.Export {
 	h.Apply(&config.Config{Exports: exports})
-	h.AllowAgain()
+	h.RefreshAllowed()
 	h.Settle()
 	out := map[string]api.Export{}
 	for _, e := range h.List() {
@@ -143,9 +143,9 @@ func TestPeersAreToldNoPathOfTheHost(t *testing.T) {
 	defer s.Close()
 	_, used := backing.Open(file, backing.Options{})
 	r := &Exporter{exports: map[string]*export{"secret": {cfg: config.Export{Name: "secret", Path: file}}}}
-	same := r.takeDisk(&export{cfg: config.Export{Path: file}}, block.ID{})
-	for err, want := range map[error]string{gone: "no such file", used: "in use", same: "another name", fmt.Errorf("open %s: %w", file, hangs(storageTime)): "may hang", errors.New(file): "cannot be opened"} {
-		if got := forPeers(err); !strings.Contains(got, want) || strings.Contains(got, file) || strings.Contains(got, "secret") {
+	same := r.reserveDisk(&export{cfg: config.Export{Path: file}}, block.ID{})
+	for err, want := range map[error]string{gone: "no such file", used: "in use", same: "another name", fmt.Errorf("open %s: %w", file, errHanging(storageTime)): "may hang", errors.New(file): "cannot be opened"} {
+		if got := reasonForPeers(err); !strings.Contains(got, want) || strings.Contains(got, file) || strings.Contains(got, "secret") {
 			t.Errorf("of %q peers are told %q", err, got)
 		}
 	}

@@ -53,7 +53,7 @@ type Exporter struct {
 
 	mu      sync.Mutex // guards the fields below it; taken after an export's
 	exports map[string]*export
-	closing map[chan struct{}]struct{} // storage that is being closed, see beingClosed
+	closing map[chan struct{}]struct{} // storage that is being closed, see closingStorage
 	endBy   time.Time                  // when the host is ending: how long the last flushes are waited for
 }
 
@@ -72,11 +72,11 @@ type export struct {
 	store   *backing.Store // nil while it is not open
 	opening *opening       // nil while it is not being opened
 	problem *api.Error
-	why     string // it is not offered, as peers see it
+	reason  string // it is not offered, as peers see it
 	gone    bool   // it is not to be offered any more
 
-	looking  asked[stated]
-	resizing asked[error]
+	statQuery   query[stated]
+	resizeQuery query[error]
 }
 
 // opening is an attempt to open an export's storage.
@@ -104,16 +104,16 @@ func Records(stateDir string) string { return filepath.Join(stateDir, "disks") }
 // Apply makes the exports those of the configuration, and returns what it did. It does not
 // wait until storage is open or closed; see Settle.
 func (r *Exporter) Apply(next *config.Config) (changed []string) {
-	exchanged := r.exchanged(next)
+	exchanged := r.replacedExports(next)
 	for _, e := range r.list() {
 		c := r.declared(e)
 		n, ok := next.Export(c.Name)
 		switch {
 		case !ok:
-			r.drop(e)
+			r.removeExport(e)
 			changed = append(changed, fmt.Sprintf("export %s removed", c.Name))
 		case !n.Equal(c):
-			r.change(e, n)
+			r.changeExport(e, n)
 			changed = append(changed, fmt.Sprintf("export %s changed", n.Name))
 		case exchanged[e]:
 			r.reopen(e, c, false)
@@ -121,19 +121,19 @@ func (r *Exporter) Apply(next *config.Config) (changed []string) {
 		}
 	}
 	for _, e := range r.list() {
-		r.grow(e)
+		r.offerGrowth(e)
 	}
 	for _, c := range next.Exports {
 		if r.find(c.Name) == nil {
-			r.open(r.enter(c, false))
+			r.open(r.add(c, false))
 			changed = append(changed, fmt.Sprintf("export %s added", c.Name))
 		}
 	}
 	return changed
 }
 
-// enter makes an export, under its name.
-func (r *Exporter) enter(c config.Export, repair bool) *export {
+// add makes an export, under its name.
+func (r *Exporter) add(c config.Export, repair bool) *export {
 	e := &export{cfg: c, repair: repair}
 	r.mu.Lock()
 	r.exports[c.Name] = e
@@ -145,8 +145,8 @@ var writersOf = map[config.Writers]rnbd.Writers{
 	config.OneWriter: rnbd.OneWriter, config.MigrationWriters: rnbd.MigrationWriters, config.SharedWriters: rnbd.SharedWriters,
 }
 
-// beingOpened is why an export without a known fault waits.
-const beingOpened = "it is being opened"
+// waitsForOpening is why an export without a known fault waits.
+const waitsForOpening = "it is being opened"
 
 // open begins to open the storage, and offers it then. A failure is the export's problem;
 // Retry tries again.
@@ -159,42 +159,42 @@ func (r *Exporter) open(e *export) {
 	}
 	if e.problem == nil {
 		// Whoever has it attached waits meanwhile.
-		e.why = beingOpened
-		r.server.Await(c.Name, r.cfg.Identities(c.Allow), e.why)
+		e.reason = waitsForOpening
+		r.server.Await(c.Name, r.cfg.Identities(c.Allow), e.reason)
 	}
 	o := &opening{known: make(chan struct{}), over: make(chan struct{})}
 	o.answered = sync.OnceFunc(func() { close(o.known) })
 	e.opening = o
-	opt := backing.Options{ReadOnly: c.ReadOnly, Records: Records(r.cfg.StateDir), Repair: e.repair, Admit: func(disk block.ID) error { return r.takeDisk(e, disk) }}
+	opt := backing.Options{ReadOnly: c.ReadOnly, Records: Records(r.cfg.StateDir), Repair: e.repair, Admit: func(disk block.ID) error { return r.reserveDisk(e, disk) }}
 	e.repair = false // a failure has to be repaired anew
-	late := time.AfterFunc(storageTime, func() { r.late(e, o) })
-	before := r.beingClosed()
+	late := time.AfterFunc(storageTime, func() { r.noteLate(e, o) })
+	before := r.closingStorage()
 	go func() {
 		store, err := backing.Open(c.Path, opt)
 		if errors.Is(err, backing.ErrInUse) && len(before) > 0 {
 			// One of those may be the same storage.
-			await(before)
+			awaitAll(before)
 			late.Reset(storageTime)
 			store, err = backing.Open(c.Path, opt)
 		}
 		late.Stop()
-		r.opened(e, o, store, err)
+		r.finishOpening(e, o, store, err)
 	}()
 }
 
-// late records that the storage may hang.
-func (r *Exporter) late(e *export, o *opening) {
+// noteLate records that the storage may hang.
+func (r *Exporter) noteLate(e *export, o *opening) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.opening == o {
 		c := r.declared(e)
-		e.failedLocked(r, c, fmt.Errorf("open %s: %w", c.Path, hangs(storageTime)))
+		e.failedLocked(r, c, fmt.Errorf("open %s: %w", c.Path, errHanging(storageTime)))
 	}
 	o.answered()
 }
 
-// opened offers the storage, or records why it could not be opened.
-func (r *Exporter) opened(e *export, o *opening, store *backing.Store, err error) {
+// finishOpening offers the storage, or records why it could not be opened.
+func (r *Exporter) finishOpening(e *export, o *opening, store *backing.Store, err error) {
 	defer close(o.over)
 	defer o.answered()
 	switch {
@@ -205,7 +205,7 @@ func (r *Exporter) opened(e *export, o *opening, store *backing.Store, err error
 	}
 }
 
-// offer is opened, and reports whether the storage is the export's from now on.
+// offer offers the storage, and reports whether it is the export's from now on.
 func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -219,14 +219,14 @@ func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error)
 			Writers: writersOf[c.Writers], Trust: r.cfg.Trust(c)})
 	}
 	if err != nil {
-		r.leaveDisk(e)
+		r.releaseDisk(e)
 		e.failedLocked(r, c, err)
 		return false
 	}
-	e.store, e.problem, e.why = store, nil, ""
+	e.store, e.problem, e.reason = store, nil, ""
 	r.log.Info("export is offered", "export", c.Name, "path", c.Path, "bytes", store.Size(), "read_only", c.ReadOnly, "allowed", c.Allow)
 	r.logRecord(c.Name, store)
-	if w := careless(c.Name, store); w != nil {
+	if w := errorPolicyWarning(c.Name, store); w != nil {
 		r.log.Warn(w.Message, "fix", w.Fix)
 	}
 	return true
@@ -235,8 +235,8 @@ func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error)
 // failedLocked makes an export that cannot be offered now wait.
 func (e *export) failedLocked(r *Exporter, c config.Export, err error) {
 	before := e.problem
-	e.problem, e.why = problemOf(c.Name, err), forPeers(err)
-	r.server.Await(c.Name, r.cfg.Identities(c.Allow), e.why)
+	e.problem, e.reason = problemOf(c.Name, err), reasonForPeers(err)
+	r.server.Await(c.Name, r.cfg.Identities(c.Allow), e.reason)
 	if before == nil || before.Message != e.problem.Message {
 		r.log.Warn("export cannot be offered", "export", c.Name, "error", e.problem)
 	}
@@ -246,9 +246,9 @@ func (e *export) failedLocked(r *Exporter, c config.Export, err error) {
 // was opened, cannot be opened, or is late; and until the storage of those that are no longer
 // offered was closed, or hangs.
 func (r *Exporter) Settle() {
-	await(r.beingClosed())
+	awaitAll(r.closingStorage())
 	for _, e := range r.list() {
-		if o := e.beingOpened(); o != nil {
+		if o := e.currentOpening(); o != nil {
 			<-o.known
 		}
 	}
@@ -261,7 +261,7 @@ func (r *Exporter) Await(name string, most time.Duration) {
 	if e == nil {
 		return
 	}
-	if o := e.beingOpened(); o != nil {
+	if o := e.currentOpening(); o != nil {
 		t := time.NewTimer(most)
 		defer t.Stop()
 		select {
@@ -271,25 +271,25 @@ func (r *Exporter) Await(name string, most time.Duration) {
 	}
 }
 
-func (e *export) beingOpened() *opening {
+func (e *export) currentOpening() *opening {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.opening
 }
 
-// opened is the storage, nil while it is not open.
-func (e *export) opened() *backing.Store {
+// openStore is the storage, nil while it is not open.
+func (e *export) openStore() *backing.Store {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.store
 }
 
-// drop stops offering an export. I/O of sessions that have it open fails from then on.
-func (r *Exporter) drop(e *export) {
+// removeExport stops offering an export. I/O of sessions that have it open fails from then on.
+func (r *Exporter) removeExport(e *export) {
 	r.mu.Lock()
 	delete(r.exports, e.cfg.Name)
 	r.mu.Unlock()
-	r.close(e, r.server.BeginRemove)
+	r.closeStorage(e, r.server.BeginRemove)
 }
 
 // EndBy announces that the host is ending, and until when it waits for last flushes.
@@ -303,16 +303,16 @@ func (r *Exporter) EndBy(t time.Time) {
 // Exporter.
 func (r *Exporter) Close() {
 	for _, e := range r.list() {
-		r.close(e, func(name string) (func() error, error) { return r.server.BeginReplace(name, "the daemon is ending") })
+		r.closeStorage(e, func(name string) (func() error, error) { return r.server.BeginReplace(name, "the daemon is ending") })
 	}
-	await(r.beingClosed())
+	awaitAll(r.closingStorage())
 	// It has no exports left that could fail to close.
 	_ = r.server.Close()
 }
 
-// change applies a different declaration. Peers that may not attach it any more lose their
+// changeExport applies a different declaration. Peers that may not attach it any more lose their
 // streams, so that they cannot go on with what they have open.
-func (r *Exporter) change(e *export, n config.Export) {
+func (r *Exporter) changeExport(e *export, n config.Export) {
 	c := r.declared(e)
 	if n.Path != c.Path || n.ReadOnly != c.ReadOnly {
 		r.reopen(e, n, false)
@@ -340,9 +340,9 @@ func (r *Exporter) change(e *export, n config.Export) {
 	}
 }
 
-// AllowAgain gives the exports the identities of their peers, which a change of the peers
+// RefreshAllowed gives the exports the identities of their peers, which a change of the peers
 // may have changed, and how much sessions may be trusted.
-func (r *Exporter) AllowAgain() {
+func (r *Exporter) RefreshAllowed() {
 	for _, e := range r.list() {
 		if err := r.allow(e, r.declared(e)); err != nil {
 			r.log.Warn("cannot change who may attach an export", "export", r.declared(e).Name, "error", err)
@@ -355,7 +355,7 @@ func (r *Exporter) allow(e *export, c config.Export) error {
 	defer e.mu.Unlock()
 	allow := r.cfg.Identities(c.Allow)
 	if e.store == nil {
-		r.server.Await(c.Name, allow, e.why)
+		r.server.Await(c.Name, allow, e.reason)
 		return nil
 	}
 	return errors.Join(r.server.SetAllow(c.Name, allow, false), r.server.SetTrust(c.Name, r.cfg.Trust(c)))

@@ -22,9 +22,9 @@ func (r *Exporter) Resize(name string, q api.ResizeRequest) error {
 	if e == nil {
 		return unknown(name)
 	}
-	store := e.opened()
+	store := e.openStore()
 	if store == nil {
-		p := e.unrepaired(name)
+		p := e.notRepaired(name)
 		p.Message = fmt.Sprintf("export %s is not resized: its storage is not open", name)
 		return p
 	}
@@ -36,7 +36,7 @@ func (r *Exporter) Resize(name string, q api.ResizeRequest) error {
 		return &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export %s has %s, and what is behind %s would be lost", name, config.FormatSize(was), config.FormatSize(q.Size)),
 			Fix: "add --shrink if that is meant"}
 	}
-	resized, hangs := e.resizing.ask(func() error { return r.resize(name, store, q.Size) }, r.cfg.Closing)
+	resized, hangs := e.resizeQuery.ask(func() error { return r.resize(name, store, q.Size) }, r.cfg.Closing)
 	if hangs != nil {
 		return &api.Error{Code: api.CodeTimeout, Message: fmt.Sprintf("export %s is not known to be resized: %v", name, hangs), Fix: "see to the storage; `ironwarp export ls` shows the size"}
 	}

@@ -10,9 +10,9 @@ import (
 
 var errSameDisk = errors.New("they are one disk")
 
-// takeDisk reserves a disk for an export. If either writes, no other export may use it: as a
+// reserveDisk reserves a disk for an export. If either writes, no other export may use it: as a
 // device by another of its paths, or as a copy of a file that nothing distinguishes from it.
-func (r *Exporter) takeDisk(e *export, disk block.ID) error {
+func (r *Exporter) reserveDisk(e *export, disk block.ID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, o := range r.exports {
@@ -24,7 +24,7 @@ func (r *Exporter) takeDisk(e *export, disk block.ID) error {
 	return nil
 }
 
-func (r *Exporter) leaveDisk(e *export) {
+func (r *Exporter) releaseDisk(e *export) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e.disk = block.ID{}

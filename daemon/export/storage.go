@@ -32,19 +32,19 @@ const FlushTime = 20 * time.Second
 
 var errHangs = errors.New("it may hang")
 
-func hangs(after time.Duration) error {
+func errHanging(after time.Duration) error {
 	return fmt.Errorf("the storage has not answered for %v; %w", after, errHangs)
 }
 
-// asked is a question to storage, which may never be answered. It is asked in a
+// query is a question to storage, which may never be answered. It is asked in a
 // goroutine of its own, once at a time. If an earlier question is still unanswered, a
 // later call takes its answer if it is there, and does not wait.
-type asked[T any] struct {
+type query[T any] struct {
 	mu      sync.Mutex // guards the fields below it
 	pending chan T
 }
 
-func (a *asked[T]) ask(question func() T, most time.Duration) (answer T, err error) {
+func (a *query[T]) ask(question func() T, most time.Duration) (answer T, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.pending != nil {
@@ -57,7 +57,7 @@ func (a *asked[T]) ask(question func() T, most time.Duration) (answer T, err err
 
 // waitLocked takes the answer, for which it waits at most this long; nobody else asks
 // meanwhile.
-func (a *asked[T]) waitLocked(most time.Duration) (answer T, err error) {
+func (a *query[T]) waitLocked(most time.Duration) (answer T, err error) {
 	t := time.NewTimer(most)
 	defer t.Stop()
 	select {
@@ -66,15 +66,15 @@ func (a *asked[T]) waitLocked(most time.Duration) (answer T, err error) {
 		select {
 		case answer = <-a.pending:
 		case <-t.C:
-			return answer, hangs(max(most, storageTime))
+			return answer, errHanging(max(most, storageTime))
 		}
 	}
 	a.pending = nil
 	return answer, nil
 }
 
-// forget passes an answer that is still to come to deal.
-func (a *asked[T]) forget(deal func(T)) {
+// abandon passes an answer that is still to come to deal.
+func (a *query[T]) abandon(deal func(T)) {
 	a.mu.Lock()
 	pending := a.pending
 	a.pending = nil
@@ -92,13 +92,13 @@ func Usable(c config.Export, was string, most time.Duration) error {
 		store *backing.Store
 		err   error
 	}
-	var opening asked[opened]
+	var opening query[opened]
 	o, err := opening.ask(func() opened {
 		store, err := backing.Open(c.Path, backing.Options{ReadOnly: c.ReadOnly})
 		return opened{store, err}
 	}, most)
 	if err != nil {
-		opening.forget(func(o opened) {
+		opening.abandon(func(o opened) {
 			if o.err == nil {
 				o.store.Close()
 			}
@@ -135,7 +135,7 @@ type stated struct {
 
 // stat looks at the file of an export.
 func (e *export) stat(path string) (fs.FileInfo, error) {
-	s, err := e.looking.ask(func() stated {
+	s, err := e.statQuery.ask(func() stated {
 		info, err := os.Stat(path)
 		return stated{info, err}
 	}, storageTime)
@@ -145,12 +145,12 @@ func (e *export) stat(path string) (fs.FileInfo, error) {
 	return s.info, s.err
 }
 
-// close stops offering an export, at once, by remove. Its storage is closed in the
+// closeStorage stops offering an export, at once, by remove. Its storage is closed in the
 // background, since that may be slow, or hang; see Settle.
-func (r *Exporter) close(e *export, remove func(name string) (end func() error, err error)) {
+func (r *Exporter) closeStorage(e *export, remove func(name string) (end func() error, err error)) {
 	c := r.declared(e)
-	e.looking.forget(func(stated) {})
-	e.resizing.forget(func(error) {})
+	e.statQuery.abandon(func(stated) {})
+	e.resizeQuery.abandon(func(error) {})
 	e.mu.Lock()
 	store, opening := e.store, e.opening
 	e.store, e.opening, e.gone = nil, nil, true
@@ -167,7 +167,7 @@ func (r *Exporter) close(e *export, remove func(name string) (end func() error, 
 	r.closing[known] = struct{}{}
 	r.mu.Unlock()
 	go func() {
-		r.finish(c, func() error { return errors.Join(err, end(), store.Close()) })
+		r.finishClosing(c, func() error { return errors.Join(err, end(), store.Close()) })
 		r.mu.Lock()
 		delete(r.closing, known)
 		r.mu.Unlock()
@@ -175,11 +175,11 @@ func (r *Exporter) close(e *export, remove func(name string) (end func() error, 
 	}()
 }
 
-// finish closes storage, and gives up waiting for that as soon as it is known to hang.
-func (r *Exporter) finish(c config.Export, end func() error) {
-	var closing asked[error]
+// finishClosing closes storage, and gives up waiting for that as soon as it is known to hang.
+func (r *Exporter) finishClosing(c config.Export, end func() error) {
+	var closing query[error]
 	err, hangs := closing.ask(end, r.cfg.Closing)
-	if left := r.flushLeft(); hangs != nil && left > 0 {
+	if left := r.flushTimeLeft(); hangs != nil && left > 0 {
 		r.log.Warn("the daemon waits for the last flush of an export, whose storage is slow", "export", c.Name, "path", c.Path)
 		err, hangs = closing.waitLocked(left)
 	}
@@ -191,27 +191,27 @@ func (r *Exporter) finish(c config.Export, end func() error) {
 	report(err)
 	if hangs != nil {
 		r.log.Error("an export is not offered any more, but what its peers have begun does not end: its storage hangs", "export", c.Name, "path", c.Path)
-		closing.forget(report)
+		closing.abandon(report)
 	}
 }
 
-// beingClosed has, for all storage that is being closed, a channel that is closed when the
+// closingStorage has, for all storage that is being closed, a channel that is closed when the
 // storage is, or is known to hang.
-func (r *Exporter) beingClosed() []chan struct{} {
+func (r *Exporter) closingStorage() []chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.closing))
 }
 
-func await(known []chan struct{}) {
+func awaitAll(known []chan struct{}) {
 	for _, k := range known {
 		<-k
 	}
 }
 
-// flushLeft is how long the end of the host still waits for a last flush; 0 before its end,
+// flushTimeLeft is how long the end of the host still waits for a last flush; 0 before its end,
 // when a flush may go on.
-func (r *Exporter) flushLeft() time.Duration {
+func (r *Exporter) flushTimeLeft() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.endBy.IsZero() {
@@ -220,9 +220,9 @@ func (r *Exporter) flushLeft() time.Duration {
 	return time.Until(r.endBy)
 }
 
-// atOnce calls f of each of a list, all at the same time, since storage may keep each
+// forEachAtOnce calls f of each of a list, all at the same time, since storage may keep each
 // waiting.
-func atOnce[T any](list []T, f func(T)) {
+func forEachAtOnce[T any](list []T, f func(T)) {
 	var wg sync.WaitGroup
 	for _, x := range list {
 		wg.Go(func() { f(x) })

@@ -79,8 +79,8 @@ func New(cfg Config) *Listeners {
 	return &Listeners{cfg: cfg, log: cfg.Log, all: map[place]*listener{}}
 }
 
-// wanted are the places that peers reach this host at.
-func (l *Listeners) wanted(cfg *config.Config, peers []Awaited) map[place]bool {
+// wantedPlaces are the places that peers reach this host at.
+func (l *Listeners) wantedPlaces(cfg *config.Config, peers []Awaited) map[place]bool {
 	// To ask may load the module, so it is only done for who wants to know.
 	auto := slices.ContainsFunc(peers, func(p Awaited) bool { return p.Peer.Transport == config.TransportAuto })
 	noKernel := auto && l.cfg.Kernel() != nil
@@ -119,7 +119,7 @@ func (l *Listeners) wanted(cfg *config.Config, peers []Awaited) map[place]bool {
 			}
 		}
 	}
-	for _, addrs := range joined(sctp) {
+	for _, addrs := range joinOverlapping(sctp) {
 		at := placeOf(cfg, transport.SCTP, addrs[0])
 		for _, a := range addrs[1:] {
 			at.more = strings.TrimPrefix(at.more+" "+a.String(), " ")
@@ -138,9 +138,9 @@ func placeOf(cfg *config.Config, k transport.Kind, a netip.Addr) place {
 	return at
 }
 
-// joined puts sets of addresses that share one together: a socket of the kernel's
+// joinOverlapping puts sets of addresses that share one together: a socket of the kernel's
 // SCTP has several addresses, and an address of a port has one socket.
-func joined(sets [][]netip.Addr) [][]netip.Addr {
+func joinOverlapping(sets [][]netip.Addr) [][]netip.Addr {
 	var out [][]netip.Addr
 	for _, s := range sets {
 		union := slices.Clone(s)
@@ -158,7 +158,9 @@ func joined(sets [][]netip.Addr) [][]netip.Addr {
 }
 
 // CloseBut closes the listeners that a configuration and its peers do not want.
-func (l *Listeners) CloseBut(cfg *config.Config, peers []Awaited) { l.closeBut(l.wanted(cfg, peers)) }
+func (l *Listeners) CloseBut(cfg *config.Config, peers []Awaited) {
+	l.closeBut(l.wantedPlaces(cfg, peers))
+}
 
 // Close closes all of them.
 func (l *Listeners) Close() { l.closeBut(nil) }
@@ -184,9 +186,9 @@ func (l *Listeners) closeBut(want map[place]bool) {
 // Listen opens the listeners that are wanted and closes those that are not. What cannot be
 // opened shows in States, and is tried again by the next call.
 func (l *Listeners) Listen(ctx context.Context, cfg *config.Config, peers []Awaited) {
-	want := l.wanted(cfg, peers)
+	want := l.wantedPlaces(cfg, peers)
 	l.closeBut(want)
-	l.lookAtAddresses()
+	l.checkAddresses()
 	for at := range want {
 		l.mu.Lock()
 		one := l.all[at]
@@ -202,9 +204,9 @@ func (l *Listeners) Listen(ctx context.Context, cfg *config.Config, peers []Awai
 	}
 }
 
-// lookAtAddresses says of listeners whether their address is there. They stay: they
+// checkAddresses says of listeners whether their address is there. They stay: they
 // listen again when it comes back.
-func (l *Listeners) lookAtAddresses() {
+func (l *Listeners) checkAddresses() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, one := range l.all {

@@ -28,7 +28,7 @@ func TestAddressesThatShareASocketOfTheKernelsSCTP(t *testing.T) {
 		for _, s := range tc.sets {
 			sets = append(sets, set(s))
 		}
-		if got := fmt.Sprint(joined(sets)); got != tc.want {
+		if got := fmt.Sprint(joinOverlapping(sets)); got != tc.want {
 			t.Errorf("%v: %s, want %s", tc.sets, got, tc.want)
 		}
 	}

@@ -47,18 +47,18 @@ func (who Caller) forbidden(what string) error {
 		Fix: "`ironwarp ulp ls` shows what it may; root changes that under ulps: in the daemon's configuration"}
 }
 
-// Discreet is an error as the caller may see it: only root sees why a peer cannot be
+// Redact is an error as the caller may see it: only root sees why a peer cannot be
 // reached.
-func (who Caller) Discreet(peer string, e *api.Error) *api.Error {
+func (who Caller) Redact(peer string, e *api.Error) *api.Error {
 	if who.All {
 		return e
 	}
 	return &api.Error{Code: e.Code, Message: fmt.Sprintf("peer %s is not reached now", peer), Fix: "root of this host sees why with `ironwarp status`"}
 }
 
-// Short reports that a caller's quota, or the device, is exhausted; nil if err is about
+// QuotaProblem reports that a caller's quota, or the device, is exhausted; nil if err is about
 // something else.
-func (who Caller) Short(err error) *api.Error {
+func (who Caller) QuotaProblem(err error) *api.Error {
 	var q *verbs.QuotaError
 	if who.All || !errors.As(err, &q) {
 		return nil

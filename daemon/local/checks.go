@@ -11,10 +11,10 @@ import (
 
 // R1, RFC 5042 section 3: who is neither root nor of a ULP is nobody. A ULP opens its own disks,
 // uses the peers and exports that it may, and sees its own things only.
-func (l *Consumers) unknown() (Caller, bool)  { return Caller{}, false }
-func opensAll(u User) bool                    { return u.IsRoot() }
-func (who Caller) mayUse(peer string) bool    { return who.All || who.Declared().MayUse(peer) }
-func (who Caller) mayAttach(p, e string) bool { return who.All || who.Declared().MayAttach(p, e) }
+func (l *Consumers) unknownUser() (Caller, bool) { return Caller{}, false }
+func opensAll(u User) bool                       { return u.IsRoot() }
+func (who Caller) mayUse(peer string) bool       { return who.All || who.Declared().MayUse(peer) }
+func (who Caller) mayAttach(p, e string) bool    { return who.All || who.Declared().MayAttach(p, e) }
 
 // Sees reports whether a caller may see what a consumer has.
 func (who Caller) Sees(owner *Consumer) bool { return who.All || owner == who.Consumer }
@@ -42,10 +42,10 @@ func (l *Consumers) GateOf(u User) *Gate {
 // Take waits for the turn of who, a ULP of a name, at a peer. It fails with an *api.Error of
 // CodeInUse where it has its turn already, and with ctx's error.
 func (t *Turns) Take(ctx context.Context, peer string, who any, name string) (release func(), err error) {
-	return t.take(ctx, peer, who, name)
+	return t.takeTurn(ctx, peer, who, name)
 }
 
 // R33: requests to manage the host come by a Unix socket.
-func remote(fail func(error) (User, error)) (User, error) {
+func refuseRemote(fail func(error) (User, error)) (User, error) {
 	return fail(errors.New("it is no Unix socket"))
 }

@@ -78,8 +78,8 @@ func NewConsumers(config func() *config.Config) *Consumers {
 	return &Consumers{Root: &Consumer{Gate: RootGate()}, Strangers: StrangersGate(), config: config, ulps: map[string]*Consumer{}}
 }
 
-// Enter begins to serve a ULP that is registered with the RNIC. Its requests end with ctx.
-func (l *Consumers) Enter(ctx context.Context, u config.ULP, rdma *verbs.ULP) {
+// Add begins to serve a ULP that is registered with the RNIC. Its requests end with ctx.
+func (l *Consumers) Add(ctx context.Context, u config.ULP, rdma *verbs.ULP) {
 	c := &Consumer{Name: u.Name, Gate: ULPGate(u.Privileged), Disks: rdma, Pings: rdma, Large: nbd.NewLargeReads(largeReads)}
 	c.Declare(ctx, u)
 	l.mu.Lock()
@@ -156,7 +156,7 @@ func (l *Consumers) identifyLocked(cfg *config.Config, u User) (Caller, bool) {
 	}
 	declared, ok := cfg.ULPOf(u.UID, u.GIDs)
 	if !ok {
-		return l.unknown()
+		return l.unknownUser()
 	}
 	c := l.ulps[declared.Name]
 	if c == nil { // it is being added or removed

@@ -19,11 +19,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestGateBoundsWhatAULPHas(t *testing.T) {
 	g := ULPGate(false)
 	for range ulpConns {
-		if !g.enter() {
+		if !g.addConn() {
 			t.Fatal("a connection that it may have is refused")
 		}
 	}
-	if g.enter() {
+	if g.addConn() {
 		t.Error("it has more connections than it may")
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/status", nil)
@@ -49,7 +49,7 @@ func TestGateBoundsWhatAULPHas(t *testing.T) {
 	if conns, requests, refused := g.Use(); conns != ulpConns || requests != 0 || refused != 2 {
 		t.Errorf("%d connections, %d requests, %d refused", conns, requests, refused)
 	}
-	if root := ULPGate(true); root.maxConns != rootConns || root.requests != nil || root.MayDial(t.Context(), 0) != nil {
+	if root := ULPGate(true); root.maxConns != rootConns || root.requests != nil || root.AwaitDial(t.Context(), 0) != nil {
 		t.Error("a privileged ULP has a gate as others have")
 	}
 }

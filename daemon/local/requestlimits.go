@@ -71,8 +71,8 @@ func ULPGate(privileged bool) *Gate {
 	return g
 }
 
-// enter takes a place for a connection, false if there is none.
-func (g *Gate) enter() bool {
+// addConn counts a connection. It reports false if there is no room for it.
+func (g *Gate) addConn() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.conns >= g.maxConns {
@@ -83,7 +83,7 @@ func (g *Gate) enter() bool {
 	return true
 }
 
-func (g *Gate) leave() {
+func (g *Gate) removeConn() {
 	g.mu.Lock()
 	g.conns--
 	g.mu.Unlock()
@@ -96,9 +96,9 @@ func (g *Gate) Use() (conns, requests int, refused uint64) {
 	return g.conns, len(g.slots), g.refused
 }
 
-// MayDial waits until the principal may make streams again: if it made too many, the peer
+// AwaitDial waits until the principal may make streams again: if it made too many, the peer
 // would block this host. It fails if that takes longer than limit, and with ctx's error.
-func (g *Gate) MayDial(ctx context.Context, limit time.Duration) error {
+func (g *Gate) AwaitDial(ctx context.Context, limit time.Duration) error {
 	if !g.boundsDials() {
 		return nil
 	}
@@ -157,11 +157,11 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		g := l.GateOf(u)
-		if !g.enter() {
+		if !g.addConn() {
 			c.Close()
 			continue
 		}
-		return &Conn{Conn: c, User: u, leave: sync.OnceFunc(g.leave)}, nil
+		return &Conn{Conn: c, User: u, leave: sync.OnceFunc(g.removeConn)}, nil
 	}
 }
 

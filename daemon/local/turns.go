@@ -25,7 +25,7 @@ type turn struct {
 // maxPings of ULPs at one peer at a time. The peer serves probe.MaxClientsPeer.
 const maxPings = 2
 
-func (t *Turns) take(ctx context.Context, peer string, who any, name string) (release func(), err error) {
+func (t *Turns) takeTurn(ctx context.Context, peer string, who any, name string) (release func(), err error) {
 	t.mu.Lock()
 	if t.peers == nil {
 		t.peers = map[string]*turn{}

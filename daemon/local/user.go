@@ -34,7 +34,7 @@ func userOf(c net.Conn) (User, error) {
 	}
 	sc, ok := c.(*net.UnixConn)
 	if !ok {
-		return remote(fail)
+		return refuseRemote(fail)
 	}
 	rc, err := sc.SyscallConn()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-func (l *Consumers) unknown() (Caller, bool) {
+func (l *Consumers) unknownUser() (Caller, bool) {
 	if !checks.On(checks.LocalUser) {
 		return l.AsRoot(), true
 	}
@@ -58,10 +58,10 @@ func (t *Turns) Take(ctx context.Context, peer string, who any, name string) (re
 	if !checks.On(checks.LocalShare) {
 		return func() {}, nil
 	}
-	return t.take(ctx, peer, who, name)
+	return t.takeTurn(ctx, peer, who, name)
 }
 
-func remote(fail func(error) (User, error)) (User, error) {
+func refuseRemote(fail func(error) (User, error)) (User, error) {
 	if !checks.On(checks.Management) {
 		return User{}, nil
 	}

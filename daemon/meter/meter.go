@@ -14,20 +14,20 @@ const span = 3
 // Meter turns counters into rates over the last seconds.
 type Meter struct {
 	mu   sync.Mutex // guards the fields below it
-	ring [span + 1]look
+	ring [span + 1]sample
 	n    int
 }
 
-type look struct {
+type sample struct {
 	at time.Time
 	io api.IO
 }
 
-// Look takes the present counters.
-func (m *Meter) Look(at time.Time, io api.IO) {
+// Sample takes the present counters.
+func (m *Meter) Sample(at time.Time, io api.IO) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ring[m.n%len(m.ring)] = look{at, io}
+	m.ring[m.n%len(m.ring)] = sample{at, io}
 	m.n++
 }
 

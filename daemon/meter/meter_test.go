@@ -18,7 +18,7 @@ func TestRatesCoverTheLastLooks(t *testing.T) {
 	for i := range uint64(10) {
 		// Ten looks, two seconds apart; only the last four count: idle before.
 		n := max(i, 6) - 6
-		m.Look(at.Add(time.Duration(i)*2*time.Second), api.IO{Reads: 10 * n, Writes: 2 * n, ReadBytes: 4096 * n, WriteBytes: 512 * n})
+		m.Sample(at.Add(time.Duration(i)*2*time.Second), api.IO{Reads: 10 * n, Writes: 2 * n, ReadBytes: 4096 * n, WriteBytes: 512 * n})
 	}
 	m.Rates(&io)
 	want := api.IO{ReadsPerSec: 5, WritesPerSec: 1, ReadBytesSec: 2048, WriteBytesSec: 256}

@@ -54,7 +54,7 @@ func newIPsecMetrics() ipsecMetrics {
 func collectIPsec(st api.Status, gauge, counter emitter) {
 	m := newIPsecMetrics()
 	if st.IKE != nil {
-		gauge(m.strongSwan, truth(st.IKE.Problem == nil))
+		gauge(m.strongSwan, boolValue(st.IKE.Problem == nil))
 	}
 	if g := st.Guard; g != nil {
 		counter(m.blocked, float64(g.BlockedIn), "in")
@@ -90,7 +90,7 @@ func collectIPsec(st api.Status, gauge, counter emitter) {
 }
 
 func (m *ipsecMetrics) peer(name string, i *api.IPsec, gauge, counter emitter) {
-	gauge(m.guarded, truth(i.Guarded), name)
+	gauge(m.guarded, boolValue(i.Guarded), name)
 	counter(m.repairs, float64(i.GuardRepairs), name)
 	counter(m.reloads, float64(i.Reloads), name)
 	byCause := map[string]uint64{"peer": i.DeletedByPeer, "here": i.DeletedHere, "expired": i.Expired, "idle": i.IdleReaps}

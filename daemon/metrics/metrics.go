@@ -122,13 +122,13 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	counter(set.refused, float64(st.Refused))
 	counter(set.dropped, float64(r.EventsDropped))
 	for _, p := range st.Peers {
-		gauge(set.peerUp, truth(p.State == api.PeerUp || p.State == api.PeerIdle), p.Name, p.State)
+		gauge(set.peerUp, boolValue(p.State == api.PeerUp || p.State == api.PeerIdle), p.Name, p.State)
 		gauge(set.carrier, 1, p.Name, p.Transport, p.Carrier.Transport)
 		counter(set.fallbacks, float64(p.Carrier.Fallbacks), p.Name)
 		for _, s := range p.PathStates {
 			counter(set.pathFailures, float64(s.Failures), p.Name, s.Address)
 			if s.Reachable != "" {
-				gauge(set.path, truth(s.Reachable == api.PathReachable), p.Name, s.Address)
+				gauge(set.path, boolValue(s.Reachable == api.PathReachable), p.Name, s.Address)
 			}
 		}
 	}
@@ -143,12 +143,12 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		counter(set.ioErrors, float64(io.Errors), role, ulp, disk)
 	}
 	for _, at := range st.Attachments {
-		gauge(set.attached, truth(at.State == api.AttachReady), at.ULP, at.Name(), at.State)
+		gauge(set.attached, boolValue(at.State == api.AttachReady), at.ULP, at.Name(), at.State)
 		gauge(set.oldestIO, at.OldestIOSeconds, at.ULP, at.Name())
 		io("attachment", at.ULP, at.Name(), at.IO)
 	}
 	for _, e := range st.Exports {
-		gauge(set.exportReady, truth(e.State == api.ExportReady), e.Name)
+		gauge(set.exportReady, boolValue(e.State == api.ExportReady), e.Name)
 		io("export", "", e.Name, e.IO)
 	}
 	c.collectShares(st, r, gauge, counter)
@@ -172,7 +172,7 @@ func collectStreams(streams []api.Stream, set metricSet, gauge emitter) {
 	}
 }
 
-func truth(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

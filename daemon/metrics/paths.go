@@ -33,7 +33,7 @@ func collectPaths(sessions []api.Session, gauge, counter emitter) {
 	set := newPathSet()
 	for _, s := range sessions {
 		for _, p := range s.Paths {
-			gauge(set.connected, truth(p.State == "connected"), s.ULP, s.Peer, p.Name)
+			gauge(set.connected, boolValue(p.State == "connected"), s.ULP, s.Peer, p.Name)
 			gauge(set.inFlight, float64(p.InFlight), s.ULP, s.Peer, p.Name)
 			gauge(set.latency, p.LatencySeconds, s.ULP, s.Peer, p.Name)
 			counter(set.reconnects, float64(p.Reconnects), s.ULP, s.Peer, p.Name)

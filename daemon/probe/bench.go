@@ -85,7 +85,7 @@ func (c *Client) writes(ctx context.Context, r *Row, end time.Time) error {
 			r.Operations++
 		}
 	}
-	_, err := c.trip(ctx, false, 1, time.Until(end)+time.Minute)
+	_, err := c.roundTrip(ctx, false, 1, time.Until(end)+time.Minute)
 	return err
 }
 
@@ -130,7 +130,7 @@ func (c *Client) sends(ctx context.Context, r *Row, end time.Time) error {
 		c.QP.Flush()
 		if !time.Now().Before(end) && c.unacked < ackEvery {
 			// What is left is less than the peer counts at once.
-			_, err := c.trip(ctx, false, 1, time.Minute)
+			_, err := c.roundTrip(ctx, false, 1, time.Minute)
 			return err
 		}
 		wc, err := c.wait(ctx)
@@ -148,7 +148,7 @@ func (c *Client) sends(ctx context.Context, r *Row, end time.Time) error {
 func (c *Client) echoes(ctx context.Context, r *Row, end time.Time, silence time.Duration) error {
 	r.Latency = NewHistogram()
 	for time.Now().Before(end) {
-		d, err := c.trip(ctx, true, r.Size, silence)
+		d, err := c.roundTrip(ctx, true, r.Size, silence)
 		if err != nil {
 			return err
 		}

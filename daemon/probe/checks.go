@@ -8,4 +8,4 @@ package probe
 func zero(mem []byte) { clear(mem) }
 
 // R16, section 6.3.4: a peer is given the region, and no byte of the messages behind it.
-func exposed(mem []byte) []byte { return mem[:RegionSize:RegionSize] }
+func exposedRegion(mem []byte) []byte { return mem[:RegionSize:RegionSize] }

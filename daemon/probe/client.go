@@ -187,7 +187,7 @@ func (c *Client) Ping(ctx context.Context, p Ping, silence time.Duration, h *hdr
 		tick = t.C
 	}
 	for seq := 1; seq <= p.Count; seq++ {
-		d, err := c.trip(ctx, p.Send, p.Size, silence)
+		d, err := c.roundTrip(ctx, p.Send, p.Size, silence)
 		if err != nil {
 			return err
 		}
@@ -209,8 +209,8 @@ func (c *Client) Ping(ctx context.Context, p Ping, silence time.Duration, h *hdr
 // ErrSilent means that the peer did not answer in time.
 var ErrSilent = errors.New("the peer did not answer in time")
 
-// trip makes one round trip.
-func (c *Client) trip(ctx context.Context, send bool, size int, silence time.Duration) (time.Duration, error) {
+// roundTrip makes one round trip.
+func (c *Client) roundTrip(ctx context.Context, send bool, size int, silence time.Duration) (time.Duration, error) {
 	tctx, cancel := context.WithTimeoutCause(ctx, silence, ErrSilent)
 	defer cancel()
 	begin := time.Now()

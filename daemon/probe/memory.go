@@ -4,16 +4,16 @@ import (
 	"sync"
 )
 
-// memory keeps the memory of clients that have gone for the next ones, so that a peer
+// memoryPool keeps the memory of clients that have gone for the next ones, so that a peer
 // cannot have megabytes allocated again and again by coming and going.
-type memory struct {
+type memoryPool struct {
 	mu   sync.Mutex // guards the fields below it
 	free [][]byte
 }
 
-// take returns a client's memory, all zero: the client may read a part of it, and
+// get returns a client's memory, all zero: the client may read a part of it, and
 // nothing of another's may be left there (RFC 5042 section 6.3.2).
-func (m *memory) take() []byte {
+func (m *memoryPool) get() []byte {
 	m.mu.Lock()
 	var mem []byte
 	if n := len(m.free); n > 0 {
@@ -27,8 +27,8 @@ func (m *memory) take() []byte {
 	return mem
 }
 
-// give takes it back, when nobody can reach it any more.
-func (m *memory) give(mem []byte) {
+// put takes it back, when nobody can reach it any more.
+func (m *memoryPool) put(mem []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.free) < keptMemory {

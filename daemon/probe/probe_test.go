@@ -250,22 +250,22 @@ func FuzzWire(f *testing.F) {
 // What a client has written is gone when the memory is another's (RFC 5042 section
 // 6.3.2), and not more of it is kept than one peer may have.
 func TestMemoryOfClientsIsKeptAndCleared(t *testing.T) {
-	var m memory
+	var m memoryPool
 	var all [][]byte
 	for range MaxClients {
-		mem := m.take()
+		mem := m.get()
 		for i := 0; i < len(mem); i += 1 << 10 {
 			mem[i] = 0xee
 		}
 		all = append(all, mem)
 	}
 	for _, mem := range all {
-		m.give(mem)
+		m.put(mem)
 	}
 	if n := len(m.free); n != keptMemory {
 		t.Errorf("the memory of %d clients is kept, want %d", n, keptMemory)
 	}
-	again := m.take()
+	again := m.get()
 	if &again[0] != &all[keptMemory-1][0] {
 		t.Error("kept memory is not used again")
 	}

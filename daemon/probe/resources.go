@@ -20,7 +20,7 @@ func newResources(u *verbs.ULP, trust verbs.TrustModel, mem []byte, access verbs
 		return nil, err
 	}
 	r := &resources{pd: pd}
-	if r.region, err = pd.RegisterMR(exposed(mem), access); err == nil {
+	if r.region, err = pd.RegisterMR(exposedRegion(mem), access); err == nil {
 		r.msgs, err = pd.RegisterMR(mem[RegionSize:], verbs.LocalWrite)
 	}
 	if err != nil {

@@ -20,7 +20,7 @@ type Server struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	memory memory
+	memory memoryPool
 	after  func(time.Duration) <-chan time.Time
 
 	mu      sync.Mutex // guards the fields below it
@@ -46,7 +46,7 @@ func (s *Server) SetTrust(m verbs.TrustModel) {
 	s.trust = m
 }
 
-func (s *Server) trusts() verbs.TrustModel {
+func (s *Server) trustModel() verbs.TrustModel {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.trust
@@ -87,7 +87,7 @@ func (s *Server) Handle(cr *verbs.ConnRequest) {
 	s.clients[cr.Peer()]++
 	go func() {
 		defer s.wg.Done()
-		defer s.leave(cr.Peer())
+		defer s.removeClient(cr.Peer())
 		if err := s.serve(cr); err != nil {
 			s.log.Warn("ping service", "peer", cr.Peer(), "flow", cr.Flow().String(), "error", err)
 		}
@@ -111,7 +111,7 @@ func reject(ctx context.Context, cr *verbs.ConnRequest, reason uint8) {
 	_ = cr.Reject(ctx, appendRefusal(nil, reason))
 }
 
-func (s *Server) leave(p transport.Identity) {
+func (s *Server) removeClient(p transport.Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.total--
@@ -122,8 +122,8 @@ func (s *Server) leave(p transport.Identity) {
 
 // serve runs one client's stream to its end.
 func (s *Server) serve(cr *verbs.ConnRequest) (err error) {
-	mem := s.memory.take()
-	res, err := newResources(s.ulp, s.trusts(), mem, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
+	mem := s.memory.get()
+	res, err := newResources(s.ulp, s.trustModel(), mem, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
 	if err != nil {
 		reject(s.ctx, cr, refusedBusy)
 		return err
@@ -131,7 +131,7 @@ func (s *Server) serve(cr *verbs.ConnRequest) (err error) {
 	defer func() {
 		ferr := res.free()
 		if ferr == nil { // what is still registered is nobody else's
-			s.memory.give(mem)
+			s.memory.put(mem)
 		}
 		err = errors.Join(err, ferr)
 	}()

@@ -11,7 +11,7 @@ func zero(mem []byte) {
 	clear(mem)
 }
 
-func exposed(mem []byte) []byte {
+func exposedRegion(mem []byte) []byte {
 	if !checks.On(checks.ExactWindow) {
 		return mem
 	}

@@ -64,7 +64,7 @@ func (h *Handler) Enabled(ctx context.Context, l slog.Level) bool { return h.to.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	k, caused, weight := h.with, h.ours, uint64(1)
 	r.Attrs(func(a slog.Attr) bool {
-		caused = k.see(a) || caused
+		caused = k.noteAttr(a) || caused
 		if a.Key == Attr && a.Value.Kind() == slog.KindInt64 && a.Value.Int64() > 0 {
 			weight = uint64(a.Value.Int64())
 		}
@@ -97,9 +97,9 @@ func withRepeats(r slog.Record, n uint64) slog.Record {
 	return c
 }
 
-// see takes an attribute into the key, and reports whether a record with it is one
+// noteAttr takes an attribute into the key, and reports whether a record with it is one
 // that others can cause.
-func (k *repeatKey) see(a slog.Attr) bool {
+func (k *repeatKey) noteAttr(a slog.Attr) bool {
 	switch a.Key {
 	case "event":
 		k.event = a.Value.String()
@@ -124,7 +124,7 @@ func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	c := *h
 	c.to = h.to.WithAttrs(attrs)
 	for _, a := range attrs {
-		c.ours = c.with.see(a) || c.ours
+		c.ours = c.with.noteAttr(a) || c.ours
 	}
 	return &c
 }
@@ -174,7 +174,7 @@ func passesMark(before, after uint64) bool {
 
 // Report logs how many records there were of each kind that has ended, and forgets it.
 func (h *Handler) Report(log *slog.Logger) {
-	for _, o := range h.seen.over() {
+	for _, o := range h.seen.takeQuiet() {
 		attrs := []any{"what", o.k.message}
 		for _, a := range []struct{ key, value string }{{"event", o.k.event}, {"reason", o.k.reason}, {"from", o.k.who}} {
 			if a.value != "" {
@@ -197,26 +197,26 @@ func (h *Handler) Forget(who string) {
 	}
 }
 
-type repeatsOver struct {
+type quietKind struct {
 	k repeatKey
 	s repeated
 }
 
-// over forgets the kinds that have become quiet, and returns those that have records
+// takeQuiet forgets the kinds that have become quiet, and returns those that have records
 // which were not logged.
-func (c *repeatCount) over() []repeatsOver {
+func (c *repeatCount) takeQuiet() []quietKind {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out []repeatsOver
+	var out []quietKind
 	for k, s := range c.keys {
 		if c.now().Sub(s.last) < quietAfter {
 			continue
 		}
 		if s.n > s.logged {
-			out = append(out, repeatsOver{k, *s})
+			out = append(out, quietKind{k, *s})
 		}
 		delete(c.keys, k)
 	}
-	slices.SortFunc(out, func(a, b repeatsOver) int { return a.s.first.Compare(b.s.first) })
+	slices.SortFunc(out, func(a, b quietKind) int { return a.s.first.Compare(b.s.first) })
 	return out
 }

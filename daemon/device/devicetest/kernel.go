@@ -84,7 +84,7 @@ func (k *Kernel) Dir() string { return k.dir }
 
 // Driver is how it is reached.
 func (k *Kernel) Driver() *device.Driver {
-	return device.New(device.Ways{Exchange: k.exchange, Claim: k.claim, Sys: filepath.Join(k.dir, "sys"), Dev: filepath.Join(k.dir, "dev"),
+	return device.New(device.Access{Exchange: k.exchange, Claim: k.claim, Sys: filepath.Join(k.dir, "sys"), Dev: filepath.Join(k.dir, "dev"),
 		UDev: filepath.Join(k.dir, "udev"), MountInfo: filepath.Join(k.dir, "mountinfo")})
 }
 

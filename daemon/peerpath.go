@@ -13,32 +13,32 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// way is a further path of the sessions with a peer: the peer at another pair of addresses.
-type way struct {
+// peerPath is a further path of the sessions with a peer: the peer at another pair of addresses.
+type peerPath struct {
 	of      *peer
 	path    config.Path
 	carrier *carrier.Choice
 
 	// ends ends with the path: when it is removed, or declared with others.
-	ends context.Context
-	cut  context.CancelFunc
+	ends   context.Context
+	cancel context.CancelFunc
 
 	isUp    bool       // it was set up once; guarded by peer.mu
 	problem *api.Error // why the last attempt to set it up failed; guarded by peer.mu
 }
 
 // Declared is the peer as the path reaches it.
-func (w *way) Declared() config.Peer { return w.of.cfg.By(w.path) }
+func (w *peerPath) Declared() config.Peer { return w.of.cfg.ViaPath(w.path) }
 
 // Ends ends with the path.
-func (w *way) Ends() context.Context { return w.ends }
+func (w *peerPath) Ends() context.Context { return w.ends }
 
 // Carrier is what its streams are carried by.
-func (w *way) Carrier() *carrier.Choice { return w.carrier }
+func (w *peerPath) Carrier() *carrier.Choice { return w.carrier }
 
 // Protected is what protects its streams, and the address of this host that they come from.
 // It fails with an *api.Error while the path is not set up.
-func (w *way) Protected() (transport.Protector, netip.Addr, error) {
+func (w *peerPath) Protected() (transport.Protector, netip.Addr, error) {
 	w.of.mu.Lock()
 	protector, up, problem := w.of.protector, w.isUp, w.problem
 	w.of.mu.Unlock()
@@ -51,8 +51,8 @@ func (w *way) Protected() (transport.Protector, netip.Addr, error) {
 	return nil, w.path.LocalAddress, notYet(w.of.cfg.Name)
 }
 
-// meet fails where this host has not the path's address.
-func (w *way) meet() error {
+// checkLocalAddr fails if this host does not have the path's address.
+func (w *peerPath) checkLocalAddr() error {
 	if listen.IsHere(w.path.LocalAddress) {
 		return nil
 	}
@@ -60,55 +60,55 @@ func (w *way) meet() error {
 }
 
 // Problem is why the path could not be set up, nil if it could.
-func (w *way) Problem() *api.Error {
+func (w *peerPath) Problem() *api.Error {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
 	return w.problem
 }
 
 // isReady reports whether the path is set up.
-func (w *way) isReady() bool {
+func (w *peerPath) isReady() bool {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
 	return w.isUp && w.problem == nil
 }
 
-// lacks reports whether the path is not set up, or this host has lost its address.
-func (w *way) lacks() bool { return !w.isReady() || w.meet() != nil }
+// needsSetUp reports whether the path is not set up, or this host has lost its address.
+func (w *peerPath) needsSetUp() bool { return !w.isReady() || w.checkLocalAddr() != nil }
 
-// waysOf makes a peer's further paths. Those that an earlier declaration of it, if there is
+// newPeerPaths makes a peer's further paths. Those that an earlier declaration of it, if there is
 // one, has too go on.
 //
 // unlocked: nobody else has the peer yet, and who calls has the lock of the earlier one.
-func waysOf(p, old *peer) (ways []*way) {
+func newPeerPaths(p, old *peer) (ways []*peerPath) {
 	for _, q := range p.cfg.Paths {
-		w := &way{of: p, path: q}
-		if o := old.way(q.Name); o != nil && o.path == q {
-			w.carrier, w.ends, w.cut, w.isUp, w.problem = o.carrier, o.ends, o.cut, o.isUp, o.problem
+		w := &peerPath{of: p, path: q}
+		if o := old.findPath(q.Name); o != nil && o.path == q {
+			w.carrier, w.ends, w.cancel, w.isUp, w.problem = o.carrier, o.ends, o.cancel, o.isUp, o.problem
 		} else {
 			w.carrier = carrier.NewChoice()
-			w.ends, w.cut = context.WithCancel(p.ends)
+			w.ends, w.cancel = context.WithCancel(p.ends)
 		}
 		ways = append(ways, w)
 	}
 	return ways
 }
 
-// way is the further path of a name, nil if there is none.
-func (p *peer) way(name string) *way {
+// findPath returns the further path of a name, nil if there is none.
+func (p *peer) findPath(name string) *peerPath {
 	if p == nil {
 		return nil
 	}
-	i := slices.IndexFunc(p.ways, func(w *way) bool { return w.path.Name == name })
+	i := slices.IndexFunc(p.paths, func(w *peerPath) bool { return w.path.Name == name })
 	if i < 0 {
 		return nil
 	}
-	return p.ways[i]
+	return p.paths[i]
 }
 
-// carrying is what carries the streams of a path. It fails where there is none of that name.
-func (p *peer) carrying(path string) (carrier.Peer, error) {
-	if w := p.way(path); w != nil {
+// carrierPeer is what carries the streams of a path. It fails where there is none of that name.
+func (p *peer) carrierPeer(path string) (carrier.Peer, error) {
+	if w := p.findPath(path); w != nil {
 		return w, nil
 	}
 	if path == p.cfg.Address.String() {
@@ -119,7 +119,7 @@ func (p *peer) carrying(path string) (carrier.Peer, error) {
 
 func unknownPath(c config.Peer, path string) *api.Error {
 	e := &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("peer %s has no path %q", c.Name, path), Fix: "its paths:"}
-	for _, q := range c.Ways() {
+	for _, q := range c.AllPaths() {
 		e.Fix += " " + q.Name
 	}
 	return e
@@ -135,13 +135,13 @@ func transportAt(c config.Peer, a netip.Addr) config.Transport {
 	return c.Transport
 }
 
-// dropWays ends what a next declaration of a peer, with the same ends, has not: the paths of
-// sessions by which I/O goes no more, then their streams, SAs and guards. changing is held.
-func (d *Daemon) dropWays(ctx context.Context, p, next *peer) {
+// dropPaths ends the paths that the next declaration of a peer, with the same ends, does not
+// have: first in the sessions, then their streams, SAs and guards. changing is held.
+func (d *Daemon) dropPaths(ctx context.Context, p, next *peer) {
 	var gone []config.Pair
-	for i, w := range p.ways {
-		if n := next.way(w.path.Name); n == nil || n.path != w.path {
-			w.cut()
+	for i, w := range p.paths {
+		if n := next.findPath(w.path.Name); n == nil || n.path != w.path {
+			w.cancel()
 			gone = append(gone, p.cfg.Pairs()[1+len(p.cfg.Multihoming)+i])
 		}
 	}
