@@ -1,7 +1,9 @@
 package scsi
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 )
 
@@ -82,39 +84,118 @@ const (
 type PersistentList struct {
 	Key, ActionKey                uint64
 	SpecifyPorts, AllPorts, APTPL bool
+	// TransportIDs are those of the further initiator ports, if SpecifyPorts.
+	TransportIDs []byte
 }
 
 const persistentListLen = 24
 
-// ParsePersistent reads the list (SPC-4 6.16.3). It fails with ErrList if it is not of 24 bytes.
+// ParsePersistent reads the list (SPC-4 6.16.3). It fails with ErrList if it is not as long as it
+// has to be: 24 bytes, unless SPEC_I_PT is set.
 func ParsePersistent(b []byte) (p PersistentList, err error) {
-	if len(b) != persistentListLen {
+	if len(b) < persistentListLen {
 		return p, ErrList
 	}
 	f := b[20]
-	return PersistentList{
+	p = PersistentList{
 		Key: binary.BigEndian.Uint64(b), ActionKey: binary.BigEndian.Uint64(b[8:]),
 		SpecifyPorts: f&8 != 0, AllPorts: f&4 != 0, APTPL: f&1 != 0,
+	}
+	if b = b[persistentListLen:]; p.SpecifyPorts {
+		if len(b) < 4 || uint64(binary.BigEndian.Uint32(b)) != uint64(len(b)-4) {
+			return p, ErrList
+		}
+		p.TransportIDs, b = b[4:], nil
+	}
+	if len(b) > 0 {
+		return p, ErrList
+	}
+	return p, nil
+}
+
+// MoveList is the parameter list of PERSISTENT RESERVE OUT with RegisterAndMove.
+type MoveList struct {
+	Key, ActionKey    uint64
+	Unregister, APTPL bool
+	TargetPort        uint16 // its relative identifier
+	TransportID       []byte
+}
+
+// ParseMove reads the list (SPC-4 6.16.4). It fails with ErrList.
+func ParseMove(b []byte) (m MoveList, err error) {
+	if len(b) < persistentListLen || uint64(binary.BigEndian.Uint32(b[20:])) != uint64(len(b)-persistentListLen) {
+		return m, ErrList
+	}
+	return MoveList{
+		Key: binary.BigEndian.Uint64(b), ActionKey: binary.BigEndian.Uint64(b[8:]),
+		Unregister: b[17]&2 != 0, APTPL: b[17]&1 != 0,
+		TargetPort: binary.BigEndian.Uint16(b[18:]), TransportID: b[persistentListLen:],
 	}, nil
 }
 
-// AppendTransportID appends the TransportID of an iSCSI initiator port (SPC-4 7.6.4.6): its name
-// and its ISID.
-func AppendTransportID(b []byte, name string, isid [6]byte) []byte {
+// ParseTransportID reads the TransportID at the beginning of b, which is of an iSCSI initiator port
+// and not only of its device, and returns what follows it. It fails with ErrList.
+func ParseTransportID(b []byte) (name string, isid [6]byte, rest []byte, err error) {
+	if len(b) < 4 || b[0] != 0x40|ProtocolISCSI {
+		return "", isid, nil, ErrList
+	}
+	n := int(binary.BigEndian.Uint16(b[2:]))
+	if n < 20 || n%4 != 0 || n > len(b)-4 {
+		return "", isid, nil, ErrList
+	}
+	text, rest := b[4:4+n], b[4+n:]
+	text, padding, ok := bytes.Cut(text, []byte{0})
+	at := len(text) - isidTextLen
+	if !ok || len(bytes.Trim(padding, "\x00")) > 0 || at <= 0 || at > maxName || string(text[at:at+len(isidPrefix)]) != isidPrefix {
+		return "", isid, nil, ErrList
+	}
+	if _, err := hex.Decode(isid[:], text[at+len(isidPrefix):]); err != nil {
+		return "", isid, nil, ErrList
+	}
+	for _, c := range text[:at] {
+		if c <= ' ' || c == 0x7f {
+			return "", isid, nil, ErrList
+		}
+	}
+	return string(text[:at]), isid, rest, nil
+}
+
+const (
+	maxName     = 223 // of an iSCSI name (RFC 7143 section 4.2.7.2)
+	isidPrefix  = ",i,0x"
+	isidTextLen = len(isidPrefix) + 12
+)
+
+// AppendTransportID appends the TransportID of an iSCSI initiator port (SPC-4 7.6.4.6), whose name
+// is that of the initiator, ",i,0x" and the ISID.
+func AppendTransportID(b []byte, port string) []byte {
 	at := len(b)
-	b = append(b, 0x45, 0, 0, 0)
-	b = append(b, name...)
-	b = append(b, ",i,0x"...)
-	const digits = "0123456789abcdef"
-	for _, c := range isid {
-		b = append(b, digits[c>>4], digits[c&15])
-	}
-	b = append(b, 0)
-	for (len(b)-at)%4 != 0 {
-		b = append(b, 0)
-	}
+	b = append(b, 0x40|ProtocolISCSI, 0, 0, 0)
+	b = append(b, port...)
+	b = append(b, make([]byte, 4-len(port)%4)...)
 	binary.BigEndian.PutUint16(b[at+2:], uint16(len(b)-at-4))
 	return b
+}
+
+// OverwriteList is the parameter list of SANITIZE with Overwrite.
+type OverwriteList struct {
+	Count   int
+	Invert  bool
+	Pattern []byte
+}
+
+// ParseOverwrite reads the list for logical blocks of a length in bytes (SBC-3 5.25.2). It fails
+// with ErrList.
+func ParseOverwrite(b []byte, block uint32) (o OverwriteList, err error) {
+	if len(b) < 4 {
+		return o, ErrList
+	}
+	n := int(binary.BigEndian.Uint16(b[2:]))
+	o = OverwriteList{Count: int(b[0] & 0x1f), Invert: b[0]&0x80 != 0, Pattern: b[4:]}
+	if b[0]&0x60 != 0 || b[1] != 0 || o.Count == 0 || n == 0 || n > int(block) || n != len(o.Pattern) {
+		return o, ErrList
+	}
+	return o, nil
 }
 
 // Page is a mode page: its code, and what follows the two bytes of its header.

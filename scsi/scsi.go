@@ -44,13 +44,13 @@ const (
 	ReadDefectData10     = 0x37
 	WriteSame10          = 0x41
 	Unmap                = 0x42
-	Sanitize             = 0x48
+	Sanitize             = 0x48 // with Overwrite, BlockErase, ExitFailureMode
 	ModeSelect10         = 0x55
 	ModeSense10          = 0x5a
 	PersistentReserveIn  = 0x5e
 	PersistentReserveOut = 0x5f
 	ExtendedCopy         = 0x83
-	ReceiveCopyResults   = 0x84
+	ReceiveCopyResults   = 0x84 // with CopyStatus, CopyParameters, CopyFailure
 	Read16               = 0x88
 	CompareAndWrite      = 0x89
 	Write16              = 0x8a
@@ -78,6 +78,12 @@ const (
 	ReportTargetPortGroups    = 0x0a // of MaintenanceIn
 	ReportSupportedOperations = 0x0c
 	ReportSupportedTMFs       = 0x0d
+	Overwrite                 = 0x01 // of Sanitize
+	BlockErase                = 0x02
+	ExitFailureMode           = 0x1f
+	CopyStatus                = 0x00 // of ReceiveCopyResults
+	CopyParameters            = 0x03
+	CopyFailure               = 0x04
 )
 
 // Key is a sense key (SPC-4 4.5.6).
@@ -92,6 +98,7 @@ const (
 	IllegalRequest Key = 0x5
 	UnitAttention  Key = 0x6
 	DataProtect    Key = 0x7
+	CopyAborted    Key = 0xa
 	AbortedCommand Key = 0xb
 	Miscompare     Key = 0xe
 )
@@ -102,10 +109,16 @@ type Code uint16
 // The additional sense codes that are used.
 const (
 	NoAdditionalSense         Code = 0x0000
+	OperationInProgress       Code = 0x0016
 	NotReadyManualIntervene   Code = 0x0403
+	SanitizeInProgress        Code = 0x041b
+	UnreachableCopyTarget     Code = 0x0804
 	WriteErrorUnexpectedData  Code = 0x0c0c // RFC 7143 section 11.4.7.2
 	WriteErrorWrongAmount     Code = 0x0c0d
 	WriteErrorSpace           Code = 0x2707 // space allocation failed write protect
+	ThirdPartyDeviceFailure   Code = 0x0d01
+	CopyTargetNotReachable    Code = 0x0d02
+	IncorrectCopyTargetType   Code = 0x0d03
 	InvalidFieldInInformation Code = 0x0e03
 	UnrecoveredReadError      Code = 0x1100
 	WriteError                Code = 0x0c00
@@ -117,6 +130,12 @@ const (
 	LogicalUnitNotSupported   Code = 0x2500
 	InvalidFieldInParameters  Code = 0x2600
 	InvalidRelease            Code = 0x2604 // of a persistent reservation
+	TooManyTargets            Code = 0x2606 // of EXTENDED COPY, like the next ones
+	UnsupportedTarget         Code = 0x2607
+	TooManySegments           Code = 0x2608
+	UnsupportedSegment        Code = 0x2609
+	InexactSegment            Code = 0x260a
+	InlineDataTooLong         Code = 0x260b
 	WriteProtected            Code = 0x2700
 	MediumMayHaveChanged      Code = 0x2800
 	PowerOnOrReset            Code = 0x2900
@@ -127,6 +146,7 @@ const (
 	RegistrationsPreempted    Code = 0x2a05
 	CapacityHasChanged        Code = 0x2a09
 	CommandsCleared           Code = 0x2f00
+	SanitizeFailed            Code = 0x3103
 	SavingNotSupported        Code = 0x3900
 	MediumNotPresent          Code = 0x3a00
 	MediumNotPresentOpen      Code = 0x3a02
@@ -150,18 +170,34 @@ type Sense struct {
 	Field                    uint16
 	Bit                      uint8
 	HasField, HasBit, InData bool
+	// InSegment says that Field counts from the beginning of a segment descriptor, if Key is
+	// CopyAborted, and Segment is the number of that in COMMAND-SPECIFIC INFORMATION (SPC-4 6.4.4).
+	InSegment bool
+	Segment   uint16
+	// Progress is how much of an operation is done, in 65536ths, if HasProgress (4.5.2.4.4).
+	Progress    uint16
+	HasProgress bool
 }
 
 // Lengths in bytes of sense data.
 const (
 	fixedLen = 18
 	// MaxSense is the longest sense data that AppendSense makes.
-	MaxSense = 8 + 12 + 8
+	MaxSense = 8 + 12 + 12 + 8
 )
 
-func (s *Sense) pointer() (b [3]byte) {
+// specific returns the sense key specific field.
+func (s *Sense) specific() (b [3]byte) {
+	if s.HasProgress {
+		b[0] = 0x80
+		binary.BigEndian.PutUint16(b[1:], s.Progress)
+		return b
+	}
 	b[0] = 0x80 | s.Bit&7
-	if !s.InData {
+	switch {
+	case s.InSegment:
+		b[0] |= 0x20
+	case !s.InData:
 		b[0] |= 0x40
 	}
 	if s.HasBit {
@@ -174,7 +210,7 @@ func (s *Sense) pointer() (b [3]byte) {
 // AppendSense appends sense data of a current error, in descriptor format (SPC-4 4.5.2) or in fixed
 // format (4.5.3).
 func AppendSense(b []byte, s *Sense, descriptors bool) []byte {
-	p := s.pointer()
+	p := s.specific()
 	if !descriptors {
 		var f [fixedLen]byte
 		f[0], f[2], f[7] = 0x70, byte(s.Key), fixedLen-8
@@ -182,8 +218,11 @@ func AppendSense(b []byte, s *Sense, descriptors bool) []byte {
 			f[0] |= 0x80
 			binary.BigEndian.PutUint32(f[3:], uint32(s.Info))
 		}
+		if s.InSegment {
+			binary.BigEndian.PutUint16(f[10:], s.Segment)
+		}
 		binary.BigEndian.PutUint16(f[12:], uint16(s.Code))
-		if s.HasField {
+		if s.HasField || s.HasProgress {
 			copy(f[15:], p[:])
 		}
 		return append(b, f[:]...)
@@ -195,7 +234,12 @@ func AppendSense(b []byte, s *Sense, descriptors bool) []byte {
 		b = binary.BigEndian.AppendUint64(b, s.Info)
 		b[at] += 12
 	}
-	if s.HasField {
+	if s.InSegment {
+		b = append(b, 1, 10, 0, 0, 0, 0, 0, 0, 0, 0)
+		b = binary.BigEndian.AppendUint16(b, s.Segment)
+		b[at] += 12
+	}
+	if s.HasField || s.HasProgress {
 		b = append(b, 2, 6, 0, 0, p[0], p[1], p[2], 0)
 		b[at] += 8
 	}
@@ -210,9 +254,20 @@ func ParseSense(b []byte) (s Sense, err error) {
 	if len(b) < 8 {
 		return s, ErrSense
 	}
-	setPointer := func(p []byte) {
-		if s.HasField = p[0]&0x80 != 0; s.HasField {
-			s.InData, s.HasBit = p[0]&0x40 == 0, p[0]&8 != 0
+	setSpecific := func(p []byte) {
+		if p[0]&0x80 == 0 {
+			return
+		}
+		switch s.Key {
+		case NotReady, NoSense:
+			s.HasProgress, s.Progress = true, binary.BigEndian.Uint16(p[1:])
+		case IllegalRequest, CopyAborted:
+			s.HasField, s.HasBit, s.Bit = true, p[0]&8 != 0, 0
+			if s.Key == CopyAborted {
+				s.InSegment = p[0]&0x20 != 0
+			} else {
+				s.InData = p[0]&0x40 == 0
+			}
 			if s.HasBit {
 				s.Bit = p[0] & 7
 			}
@@ -228,19 +283,28 @@ func ParseSense(b []byte) (s Sense, err error) {
 		if len(b) >= 14 {
 			s.Code = Code(binary.BigEndian.Uint16(b[12:]))
 		}
-		if len(b) >= fixedLen && s.Key == IllegalRequest {
-			setPointer(b[15:])
+		if len(b) >= fixedLen {
+			setSpecific(b[15:])
+			if s.InSegment {
+				s.Segment = binary.BigEndian.Uint16(b[10:])
+			}
 		}
 		return s, nil
 	case 0x72, 0x73:
 		s.Key, s.Code = Key(b[1]&0xf), Code(binary.BigEndian.Uint16(b[2:]))
+		segment := uint16(0)
 		for d := b[8:min(len(b), 8+int(b[7]))]; len(d) >= 2 && len(d) >= 2+int(d[1]); d = d[2+int(d[1]):] {
 			switch {
 			case d[0] == 0 && d[1] >= 10:
 				s.HasInfo, s.Info = true, binary.BigEndian.Uint64(d[4:])
+			case d[0] == 1 && d[1] >= 10:
+				segment = binary.BigEndian.Uint16(d[10:])
 			case d[0] == 2 && d[1] >= 6:
-				setPointer(d[4:])
+				setSpecific(d[4:])
 			}
+		}
+		if s.InSegment {
+			s.Segment = segment
 		}
 		return s, nil
 	}

@@ -20,14 +20,13 @@ func (t *Task) checkLocked() bool {
 		if u.isAbsent() {
 			return no(scsi.IllegalRequest, scsi.LogicalUnitNotSupported)
 		}
-		if len(n.attentions) > 0 {
+		if len(n.attentions) > 0 && !t.part {
 			c := n.attentions[0]
 			n.attentions = append(n.attentions[:0], n.attentions[1:]...)
 			return no(scsi.UnitAttention, c)
 		}
 	}
-	if !u.isAbsent() && t.cmd != nil && n.conflictsLocked(t, f) {
-		t.Status = scsi.ReservationConflict
+	if !u.isAbsent() && t.cmd != nil && t.barredLocked() {
 		return false
 	}
 	switch {
@@ -52,6 +51,23 @@ func (t *Task) checkLocked() bool {
 	return true
 }
 
+// barredLocked reports whether what others have done stands against a command: a reservation, or
+// that they sanitize the unit. It sets the status then. A command that has waited is asked again.
+func (t *Task) barredLocked() bool {
+	u := t.nexus.unit
+	if t.nexus.conflictsLocked(t, t.cmd.flags) {
+		t.Status = scsi.ReservationConflict
+		return true
+	}
+	if t.cmd.flags&always == 0 {
+		if s := u.erasureSenseLocked(t.CDB[0] == scsi.Sanitize); s != nil {
+			t.check(s)
+			return true
+		}
+	}
+	return false
+}
+
 // conflictsLocked reports whether a reservation of another nexus stands against a command.
 func (n *Nexus) conflictsLocked(t *Task, f flags) bool {
 	u := n.unit
@@ -71,6 +87,12 @@ func (n *Nexus) conflictsLocked(t *Task, f flags) bool {
 	_, registered := p.keys[n.port.key]
 	if p.holder == n.port.key || p.kind.RegistrantsOnly() && registered {
 		return false
+	}
+	switch t.CDB[0] { // SPC-4 table 40, SBC-3 table 4
+	case scsi.PreventAllow:
+		return t.CDB[4]&3 != 0
+	case scsi.StartStopUnit:
+		return t.CDB[4] != 1 // all but START
 	}
 	return f&(writes|changes) != 0 || p.kind.Exclusive()
 }

@@ -123,6 +123,7 @@ func (t *Task) put(p []byte, durable bool, step func(*Task, syscall.Errno)) {
 	case durable && g.CanFUA:
 		t.do(block.OpWrite, p, t.off(), int64(len(p)), block.FUA, step)
 	case durable && g.CanFlush:
+		t.after = step
 		t.do(block.OpWrite, p, t.off(), int64(len(p)), 0, flushAfter)
 	default:
 		t.do(block.OpWrite, p, t.off(), int64(len(p)), 0, step)
@@ -131,7 +132,7 @@ func (t *Task) put(p []byte, durable bool, step func(*Task, syscall.Errno)) {
 
 func flushAfter(t *Task, errno syscall.Errno) {
 	if !t.failed(errno, false) {
-		t.do(block.OpFlush, nil, 0, 0, 0, finished)
+		t.do(block.OpFlush, nil, 0, 0, 0, t.after)
 	}
 }
 
@@ -140,11 +141,7 @@ func (t *Task) writeVerify() {
 	if !t.has() {
 		return
 	}
-	fl := block.Flags(0)
-	if t.nexus.unit.geo.CanFUA {
-		fl = block.FUA
-	}
-	t.do(block.OpWrite, t.Buf[:t.bytes()], t.off(), int64(t.bytes()), fl, func(t *Task, errno syscall.Errno) {
+	t.put(t.Buf[:t.bytes()], true, func(t *Task, errno syscall.Errno) {
 		if !t.failed(errno, false) {
 			t.verify()
 		}
@@ -178,28 +175,46 @@ func (t *Task) verify() {
 		t.fail(scsi.Sense{Key: scsi.IllegalRequest, Code: scsi.InvalidFieldInInformation})
 		return
 	}
-	t.scratch = make([]byte, t.bytes())
-	t.do(block.OpRead, t.scratch, t.off(), int64(len(t.scratch)), 0, verified)
+	t.scratch, t.at = make([]byte, min(t.bytes(), maxPiece)), 0
+	t.verifyNext()
+}
+
+// verifyNext reads the next piece.
+func (t *Task) verifyNext() {
+	n := min(int(t.bytes())-t.at, len(t.scratch))
+	if n == 0 {
+		t.good(0)
+		return
+	}
+	t.do(block.OpRead, t.scratch[:n], t.off()+uint64(t.at), int64(n), 0, verified)
 }
 
 func verified(t *Task, errno syscall.Errno) {
 	if t.failed(errno, true) {
 		return
 	}
-	want := t.Buf
+	got := t.scratch[:min(int(t.bytes())-t.at, len(t.scratch))]
 	switch t.CDB[1] & bytchk {
-	case 0:
-		t.good(0)
-		return
+	case 2:
+		if !t.compare(got, t.Buf[t.at:t.at+len(got)]) {
+			return
+		}
+		t.at += len(got)
 	case 6:
-		want = bytes.Repeat(t.Buf[:t.nexus.unit.cfg.BlockSize], int(t.n))
+		for bs := int(t.nexus.unit.cfg.BlockSize); len(got) > 0; got = got[bs:] {
+			if !t.compare(got[:bs], t.Buf[:bs]) {
+				return
+			}
+			t.at += bs
+		}
+	default:
+		t.at += len(got)
 	}
-	if t.compare(t.scratch, want[:len(t.scratch)]) {
-		t.good(0)
-	}
+	t.verifyNext()
 }
 
-// compare ends the task with MISCOMPARE, and the offset of the first byte, unless both are equal.
+// compare ends the task with MISCOMPARE, and the offset of the first byte, unless both are equal. They are
+// at t.at in the data.
 func (t *Task) compare(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -208,9 +223,13 @@ func (t *Task) compare(a, b []byte) bool {
 	for a[i] == b[i] {
 		i++
 	}
-	t.fail(scsi.Sense{Key: scsi.Miscompare, Code: scsi.MiscompareDuringVerify, Info: uint64(i), HasInfo: true})
+	t.fail(scsi.Sense{Key: scsi.Miscompare, Code: scsi.MiscompareDuringVerify, Info: uint64(t.at + i), HasInfo: true})
 	return false
 }
+
+// maxCompare is the most blocks of a COMPARE AND WRITE: the field has a byte, and both halves of the
+// data are in one buffer.
+func (u *Unit) maxCompare() uint32 { return min(255, uint32(MaxTransfer/2)>>u.shift) }
 
 func prepareCompare(t *Task) {
 	u := t.nexus.unit
@@ -222,7 +241,7 @@ func prepareCompare(t *Task) {
 	case t.CDB[1]&protect != 0:
 		t.refuse(invalidField(1))
 		return
-	case t.n > maxCompare || 2*t.bytes() > MaxTransfer:
+	case t.n > u.maxCompare():
 		t.tooLong()
 		return
 	}
@@ -352,7 +371,7 @@ func (t *Task) writeSame() {
 		t.do(block.OpWriteZeroes, nil, t.off(), n, fl, finished)
 		return
 	}
-	t.scratch = bytes.Repeat(t.Buf, int(min(n, MaxTransfer)>>u.shift))
+	t.scratch = bytes.Repeat(t.Buf, int(min(n, maxPiece)>>u.shift))
 	t.at = 0
 	sameNext(t, 0)
 }

@@ -22,6 +22,9 @@ type memory struct {
 	errno map[block.Op]syscall.Errno
 	held  chan struct{} // if set, I/O completes once it is closed
 	calls []block.Op
+	holes []block.Extent // what OpStatus says; nil: all is data
+
+	onWrite func(off int64, buf []byte)
 }
 
 func newMemory(n int) *memory { return &memory{data: make([]byte, n)} }
@@ -64,11 +67,18 @@ func (m *memory) carryOut(op block.Op, buf []byte, off, n int64) syscall.Errno {
 	case block.OpRead:
 		copy(buf, p)
 	case block.OpWrite:
+		if m.onWrite != nil {
+			m.onWrite(off, buf)
+		}
 		copy(p, buf)
 	case block.OpWriteZeroes:
 		clear(p)
 	case block.OpStatus:
-		block.PutExtents(buf, []block.Extent{{Length: uint32(n)}})
+		all := m.holes
+		if all == nil {
+			all = []block.Extent{{Length: uint32(n)}}
+		}
+		block.PutExtents(buf, all)
 	}
 	return 0
 }

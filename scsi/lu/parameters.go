@@ -23,6 +23,8 @@ func (t *Task) requestSense() {
 	case len(t.nexus.attentions) > 0:
 		s = scsi.Sense{Key: scsi.UnitAttention, Code: t.nexus.attentions[0]}
 		t.nexus.attentions = append(t.nexus.attentions[:0], t.nexus.attentions[1:]...)
+	case u.erasureSenseLocked(false) != nil:
+		s = *u.erasureSenseLocked(false)
 	case u.ejected:
 		s = scsi.Sense{Key: scsi.NotReady, Code: scsi.MediumNotPresent}
 	}
@@ -50,7 +52,7 @@ func (t *Task) inquiry() {
 		t.fail(invalidField(2))
 		return
 	}
-	b := []byte{0, 0, 6, 0x12, 0, 0x10, 0, 2} // SPC-4, HISUP, TPGS implicit, CMDQUE
+	b := []byte{0, 0, 6, 0x12, 0, 0x18, 0, 2} // SPC-4, HISUP, TPGS implicit, 3PC, CMDQUE
 	if u.isAbsent() {
 		b[0] = 0x7f
 	}
@@ -82,18 +84,16 @@ func (u *Unit) vpd(p *Port, page byte) []byte {
 	}
 	switch page {
 	case 0x00:
-		return append(b, 0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2)
+		return append(b, 0x00, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2)
 	case 0x80:
 		return append(b, u.cfg.Serial...)
 	case 0x83:
 		id := u.cfg.Medium.Identity().Disk
-		naa := append([]byte(nil), id[:8]...)
-		naa[0] = 0x30 | naa[0]&0xf // locally assigned
 		t10 := scsi.AppendPadded(nil, vendor, 8)
 		b = scsi.AppendDesignator(b, scsi.Designator{CodeSet: scsi.ASCII, Type: scsi.TypeT10, Value: append(t10, id.String()...)})
-		b = scsi.AppendDesignator(b, scsi.Designator{CodeSet: scsi.Binary, Type: scsi.TypeNAA, Value: naa})
+		b = scsi.AppendDesignator(b, u.naa())
 		group := be.AppendUint16([]byte{0, 0}, p.device.PortalGroup)
-		b = scsi.AppendDesignator(b, scsi.Designator{Protocol: scsi.ProtocolISCSI, CodeSet: scsi.Binary, Association: scsi.OfPort, Type: scsi.TypeRelative, Value: []byte{0, 0, 0, 1}})
+		b = scsi.AppendDesignator(b, scsi.Designator{Protocol: scsi.ProtocolISCSI, CodeSet: scsi.Binary, Association: scsi.OfPort, Type: scsi.TypeRelative, Value: []byte{0, 0, 0, targetPort}})
 		b = scsi.AppendDesignator(b, scsi.Designator{Protocol: scsi.ProtocolISCSI, CodeSet: scsi.Binary, Association: scsi.OfPort, Type: scsi.TypeGroup, Value: group})
 		port := []byte(p.device.Name + ",t,0x")
 		const digits = "0123456789abcdef"
@@ -109,9 +109,11 @@ func (u *Unit) vpd(p *Port, page byte) []byte {
 			b[6] = 1 // V_SUP: there is a volatile cache
 		}
 		return b
+	case 0x8f:
+		return appendThirdParty(b)
 	case 0xb0: // Block Limits (SBC-3 6.6.4)
 		b = append(b, make([]byte, 60)...)
-		b[5] = maxCompare
+		b[5] = byte(u.maxCompare())
 		be.PutUint16(b[6:], uint16(max(1, u.geo.PreferredBlock>>u.shift)))
 		be.PutUint32(b[8:], MaxTransfer>>u.shift)
 		be.PutUint32(b[12:], MaxTransfer>>u.shift)
@@ -129,6 +131,9 @@ func (u *Unit) vpd(p *Port, page byte) []byte {
 		if u.geo.Rotational {
 			b[4], b[5] = 0, 0
 		}
+		if u.cfg.Sanitize != "" && u.canZero() {
+			b[7] = 1 << 6 // WABEREQ: after BLOCK ERASE reads are without error
+		}
 		return b
 	case 0xb2: // Logical Block Provisioning
 		b = append(b, 0, 0, 0, 0)
@@ -139,6 +144,14 @@ func (u *Unit) vpd(p *Port, page byte) []byte {
 		return b
 	}
 	return nil
+}
+
+// naa is the name of the unit by which EXTENDED COPY finds it, too: locally assigned, from the
+// identity of the medium.
+func (u *Unit) naa() scsi.Designator {
+	id := u.cfg.Medium.Identity().Disk
+	id[0] = 0x30 | id[0]&0xf
+	return scsi.Designator{CodeSet: scsi.Binary, Type: scsi.TypeNAA, Value: id[:8]}
 }
 
 // perPhysical is how many logical blocks a physical one has.
@@ -213,7 +226,7 @@ func (t *Task) portGroups() {
 	}
 	b = append(b, 0, 1) // active and optimized; that alone is supported
 	b = binary.BigEndian.AppendUint16(b, t.nexus.port.device.PortalGroup)
-	b = append(b, 0, 0, 0, 1, 0, 0, 0, 1) // one port, the first
+	b = append(b, 0, 0, 0, 1, 0, 0, 0, targetPort)
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
 	t.answer(b)
 }
@@ -239,6 +252,9 @@ func (t *Task) supportedCommands() {
 	b := make([]byte, 4)
 	for i := range commands {
 		c := &commands[i]
+		if !t.nexus.unit.has(c) {
+			continue
+		}
 		row := []byte{c.opcode, 0, 0, 0, 0, 0, 0, byte(1 + len(c.usage))}
 		if c.action != none {
 			row[3], row[5] = byte(c.action), 1
@@ -257,17 +273,18 @@ func (t *Task) supportedCommands() {
 
 // oneCommand tells about the command that the CDB names.
 func (t *Task) oneCommand(how byte, timeouts bool, descriptor []byte) {
+	u := t.nexus.unit
 	opcode, action := t.CDB[3], int(binary.BigEndian.Uint16(t.CDB[4:]))
 	var found *command
 	hasActions := false
 	for _, c := range byOpcode[opcode] {
 		hasActions = hasActions || c.action != none
-		if c.action == none || c.action == action {
+		if (c.action == none || c.action == action) && u.has(c) {
 			found = c
 		}
 	}
 	switch {
-	case how > 3, how == 1 && hasActions, how == 2 && !hasActions && lookup(opcode):
+	case how > 3, how == 1 && hasActions, how == 2 && !hasActions && u.knows(opcode):
 		t.fail(invalidField(2))
 		return
 	case how == 3 && !hasActions && action != 0:

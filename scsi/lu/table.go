@@ -2,6 +2,7 @@ package lu
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/ironwarp/ironwarp/scsi"
 )
@@ -95,17 +96,26 @@ func init() {
 		{scsi.ReadDefectData10, none, []byte{0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 7}, medium | reads, wordAllocation(7), (*Task).defects},
 		{scsi.ReadDefectData12, none, []byte{0x1f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 7}, medium | reads, longAllocation(6), (*Task).defects},
 
-		{scsi.Reserve6, none, b(5, 5, 7), anyone, noData, (*Task).reserve6},
-		{scsi.Release6, none, b(5, 5, 7), anyone, noData, (*Task).release6},
+		{scsi.ExtendedCopy, 0, []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 7}, changes, copyList, (*Task).extendedCopy},
+		{scsi.ReceiveCopyResults, scsi.CopyStatus, []byte{0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 7}, reads, longAllocation(10), (*Task).copyStatus},
+		{scsi.ReceiveCopyResults, scsi.CopyParameters, []byte{3, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 7}, reads, longAllocation(10), (*Task).copyParameters},
+		{scsi.ReceiveCopyResults, scsi.CopyFailure, []byte{4, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 7}, reads, longAllocation(10), (*Task).copyFailure},
+
+		{scsi.Sanitize, scsi.Overwrite, []byte{0xa1, 0, 0, 0, 0, 0, 0xff, 0xff, 7}, medium | writes, prepareSanitize, (*Task).sanitize},
+		{scsi.Sanitize, scsi.BlockErase, []byte{0xa2, 0, 0, 0, 0, 0, 0xff, 0xff, 7}, medium | writes, prepareSanitize, (*Task).sanitize},
+		{scsi.Sanitize, scsi.ExitFailureMode, []byte{0x1f, 0, 0, 0, 0, 0, 0xff, 0xff, 7}, medium | writes, prepareSanitize, (*Task).exitFailureMode},
+
+		{scsi.Reserve6, none, b(5, 5, 7), anyone, (*Task).excludeState, (*Task).reserve6},
+		{scsi.Release6, none, b(5, 5, 7), anyone, (*Task).excludeState, (*Task).release6},
 	}
 	in := []byte{0, 0, 0, 0, 0, 0, 0xff, 0xff, 7}
 	for _, action := range []byte{scsi.ReadKeys, scsi.ReadReservation, scsi.ReportCapabilities, scsi.ReadFullStatus} {
 		u := append([]byte{action}, in[1:]...)
 		commands = append(commands, command{scsi.PersistentReserveIn, int(action), u, anyone, wordAllocation(7), (*Task).persistentIn})
 	}
-	for _, action := range []byte{scsi.Register, scsi.Reserve, scsi.Release, scsi.Clear, scsi.Preempt, scsi.PreemptAndAbort, scsi.RegisterAndIgnore} {
+	for _, action := range []byte{scsi.Register, scsi.Reserve, scsi.Release, scsi.Clear, scsi.Preempt, scsi.PreemptAndAbort, scsi.RegisterAndIgnore, scsi.RegisterAndMove} {
 		u := []byte{action, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 7}
-		commands = append(commands, command{scsi.PersistentReserveOut, int(action), u, anyone, parameterLong(5), (*Task).persistentOut})
+		commands = append(commands, command{scsi.PersistentReserveOut, int(action), u, anyone, preparePersistent, (*Task).persistentOut})
 	}
 	for i := range commands {
 		c := &commands[i]
@@ -113,17 +123,22 @@ func init() {
 	}
 }
 
-// find returns the command of a CDB, nil if there is none.
-func find(cdb *[16]byte) *command {
+// find returns the command of a CDB, nil if the unit has none.
+func (u *Unit) find(cdb *[16]byte) *command {
 	for _, c := range byOpcode[cdb[0]] {
-		if c.action == none || c.action == int(scsi.ServiceAction(cdb[:])) {
+		if (c.action == none || c.action == int(scsi.ServiceAction(cdb[:]))) && u.has(c) {
 			return c
 		}
 	}
 	return nil
 }
 
-func lookup(opcode byte) bool { return len(byOpcode[opcode]) > 0 }
+// has reports whether the unit has a command: all have all of them, but for SANITIZE.
+func (u *Unit) has(c *command) bool {
+	return c.opcode != scsi.Sanitize || u.cfg.Sanitize != "" && (c.action != scsi.BlockErase || u.canZero())
+}
+
+func (u *Unit) knows(opcode byte) bool { return slices.ContainsFunc(byOpcode[opcode], u.has) }
 
 func noData(*Task) {}
 

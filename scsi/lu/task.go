@@ -54,16 +54,26 @@ type Task struct {
 	begun      bool
 	running    bool
 	excludes   bool // nothing else may run in [from, to)
+	ordered    bool // and that only for the sake of the order
 	from, to   uint64
 	aborted    bool
 	executed   bool     // its data have come
 	aborts     []*abort // that wait for its end
 
 	step    func(t *Task, errno syscall.Errno) // what comes after the I/O
+	after   func(t *Task, errno syscall.Errno) // and after a flush that comes between
 	scratch []byte
 	ranges  []scsi.Range
 	at      int
+
+	part bool // of a copy: unit attentions are not for it, and it waits for nothing that waits
 }
+
+// stateRange is beyond all blocks: those exclude each other there that change reservations.
+const stateRange = 1 << 63
+
+// excludeState keeps others that change reservations away while the task runs.
+func (t *Task) excludeState() { t.excludes, t.from, t.to = true, stateRange, stateRange+1 }
 
 // Sense returns the sense data, if the status is CHECK CONDITION.
 func (t *Task) Sense() []byte { return t.sense[:t.senseN] }
@@ -94,17 +104,17 @@ func (l *taskList) removeLocked(t *Task) {
 func (n *Nexus) Prepare(t *Task) {
 	t.nexus = n
 	t.Out, t.Length, t.Buf, t.Aborted, t.Status, t.InLen, t.senseN = false, 0, nil, false, scsi.Good, 0, 0
-	t.bad, t.lba, t.n, t.begun, t.running, t.excludes, t.aborted = false, 0, 0, false, false, false, false
+	t.bad, t.lba, t.n, t.begun, t.running, t.excludes, t.ordered, t.aborted = false, 0, 0, false, false, false, false, false
 	t.scratch, t.ranges, t.at, t.executed = nil, nil, 0, false
-	t.cmd = find(&t.CDB)
+	t.cmd = n.unit.find(&t.CDB)
 	if t.cmd == nil {
 		t.refuse(scsi.Sense{Key: scsi.IllegalRequest, Code: scsi.InvalidOperationCode})
-		if lookup(t.CDB[0]) {
+		if n.unit.knows(t.CDB[0]) {
 			t.refuse(invalidField(1)) // the operation code is known, its service action is not
 		}
 		return
 	}
-	t.from, t.to = 0, math.MaxUint64
+	t.from, t.to = 0, stateRange
 	t.cmd.prepare(t)
 	if t.n > 0 && !t.excludes {
 		t.from, t.to = t.off(), t.off()+uint64(t.n)<<n.unit.shift
@@ -149,13 +159,14 @@ func (n *Nexus) Execute(t *Task) {
 		t.end()
 		return
 	}
-	if t.Attr == Ordered && !t.excludes {
+	if t.Attr == Ordered {
+		t.ordered = !t.excludes
 		t.excludes, t.from, t.to = true, 0, math.MaxUint64
 	}
 	if t.excludes {
 		u.exclusive++
 	}
-	if u.exclusive > 0 && t.Attr != HeadOfQueue && u.mustWaitLocked(t, u.waiting) {
+	if u.exclusive > 0 && u.mustWaitLocked(t, u.waiting) {
 		u.waiting = append(u.waiting, t)
 		u.mu.Unlock()
 		return
@@ -169,9 +180,12 @@ func (n *Nexus) Execute(t *Task) {
 // or is excluded by it.
 func (u *Unit) mustWaitLocked(t *Task, before []*Task) bool {
 	for o := u.tasks.head; o != nil; o = o.next {
-		if o != t && o.running && t.conflicts(o) {
+		if o != t && o.running && t.conflicts(o) && !(t.urgent() && t.onlyOrder(o)) {
 			return true
 		}
+	}
+	if t.urgent() {
+		return false
 	}
 	for _, o := range before {
 		if t.conflicts(o) {
@@ -182,11 +196,16 @@ func (u *Unit) mustWaitLocked(t *Task, before []*Task) bool {
 }
 
 func (t *Task) conflicts(o *Task) bool {
-	if !t.excludes && !o.excludes {
-		return false
-	}
-	a, b := t, o
-	return a.from < b.to && b.from < a.to
+	return (t.excludes || o.excludes) && t.from < o.to && o.from < t.to
+}
+
+// urgent reports whether a task goes before those that wait and those that want an order. A part of
+// a copy does since one of them may wait for the copy.
+func (t *Task) urgent() bool { return t.Attr == HeadOfQueue || t.part }
+
+// onlyOrder reports whether nothing but an order is between two tasks.
+func (t *Task) onlyOrder(o *Task) bool {
+	return (!t.excludes || t.ordered) && (!o.excludes || o.ordered)
 }
 
 // end takes the task out of the task set, reports its end, and starts those that waited for it.
@@ -217,12 +236,28 @@ func (t *Task) end() {
 	for _, a := range over {
 		a.done()
 	}
+	resume(start)
+}
+
+// elsewhere calls f, by which tasks may end, and has their answers sent: f is called by a goroutine
+// that is neither their transport's nor their medium's.
+func (p *Port) elsewhere(f func()) {
+	f()
+	if p.after != nil {
+		p.after()
+	}
+}
+
+// resume starts tasks that have waited.
+func resume(start []*Task) {
 	for _, w := range start {
-		if w.running {
-			w.cmd.run(w)
-		} else {
-			w.end() // aborted while it waited
-		}
+		w.nexus.port.elsewhere(func() {
+			if w.running {
+				w.cmd.run(w)
+			} else {
+				w.end() // aborted while it waited, or refused by now
+			}
+		})
 	}
 }
 
@@ -232,15 +267,13 @@ func (u *Unit) readyLocked(start []*Task) []*Task {
 	for i := range u.waiting {
 		w := u.waiting[i]
 		switch {
-		case w.aborted:
-			if w.excludes {
-				u.exclusive--
-			}
-		case u.mustWaitLocked(w, kept):
+		case !w.aborted && u.mustWaitLocked(w, kept):
 			kept = append(kept, w)
 			continue
-		default:
+		case !w.aborted && !w.barredLocked():
 			w.running = true
+		case w.excludes:
+			u.exclusive--
 		}
 		start = append(start, w)
 	}
@@ -305,7 +338,7 @@ func finished(t *Task, errno syscall.Errno) {
 	}
 }
 
-// abort is a task management function that waits for tasks to end.
+// abort waits for tasks to end.
 type abort struct {
 	left int // guarded by Unit.mu
 	done func()
@@ -317,6 +350,7 @@ type abort struct {
 func (n *Nexus) Abort(match func(t *Task) bool, done func()) {
 	u := n.unit
 	a := &abort{left: 1, done: done}
+	var alone *Task
 	u.mu.Lock()
 	for t := u.tasks.head; t != nil; t = t.next {
 		if match == nil || match(t) {
@@ -325,23 +359,41 @@ func (n *Nexus) Abort(match func(t *Task) bool, done func()) {
 				a.left++
 				t.aborts = append(t.aborts, a)
 			}
+			if u.erasure.task == t { // what it began goes on (SBC-3 4.11)
+				alone, u.erasure.task = t, nil
+			}
 		}
 	}
+	u.goOnAndUnlock(a)
+	if alone != nil {
+		alone.nexus.port.elsewhere(alone.end)
+	}
+}
+
+// settle calls done once the tasks that run now have ended, but for one.
+func (u *Unit) settle(but *Task, done func()) {
+	a := &abort{left: 1, done: done}
+	u.mu.Lock()
+	for t := u.tasks.head; t != nil; t = t.next {
+		if t.running && t != but {
+			a.left++
+			t.aborts = append(t.aborts, a)
+		}
+	}
+	u.goOnAndUnlock(a)
+}
+
+// goOnAndUnlock calls done if nothing has to be waited for, and takes tasks that need not wait.
+func (u *Unit) goOnAndUnlock(a *abort) {
 	var ready [8]*Task
 	start := u.readyLocked(ready[:0])
 	a.left--
 	over := a.left == 0
 	u.mu.Unlock()
 	if over {
-		done()
+		a.done()
 	}
-	for _, w := range start {
-		if w.running {
-			w.cmd.run(w)
-		} else {
-			w.end()
-		}
-	}
+	resume(start)
 }
 
 // Of reports whether the task came from the port of n.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/scsi"
 )
 
@@ -31,6 +32,9 @@ type Config struct {
 	// Reservations is the file that keeps persistent reservations over a restart (APTPL). Without
 	// it an initiator that asks for that is refused.
 	Reservations string
+	// Sanitize lets initiators erase the whole medium by SANITIZE. It is the file that knows over a
+	// restart that one has begun and has not come to its end.
+	Sanitize string
 }
 
 // Errors of New and Add.
@@ -47,6 +51,12 @@ type Unit struct {
 
 	dsense atomic.Bool // sense data have descriptors
 
+	write   func(path string, v any) error // wholefile.WriteJSON
+	closing chan struct{}
+	work    sync.WaitGroup // what SANITIZE has begun
+
+	progress atomic.Uint32 // of it, in 65536ths
+
 	mu         sync.Mutex // guards the fields below it, and those of its nexuses and tasks that say so
 	nexuses    []*Nexus
 	tasks      taskList // all between Begin and the end
@@ -57,15 +67,16 @@ type Unit struct {
 	swp        bool   // software write protect
 	reservedBy *Nexus // by RESERVE(6)
 	pr         persistent
+	erasure    erasure
 }
 
-// New returns a unit. It reads the file of reservations. It fails with ErrBlockSize, and if that
-// file cannot be read.
+// New returns a unit. It reads the files of reservations and of SANITIZE. It fails with ErrBlockSize,
+// and if one of them cannot be read.
 func New(cfg Config) (*Unit, error) {
 	if cfg.BlockSize == 0 {
 		cfg.BlockSize = 512
 	}
-	u := &Unit{cfg: cfg, geo: cfg.Medium.Geometry()}
+	u := &Unit{cfg: cfg, geo: cfg.Medium.Geometry(), write: wholefile.WriteJSON, closing: make(chan struct{})}
 	for u.shift = 9; 1<<u.shift < cfg.BlockSize; u.shift++ {
 	}
 	if bs := uint64(cfg.BlockSize); bs != 512 && bs != 4096 || u.geo.Size%bs != 0 || u.geo.Size == 0 || uint64(u.geo.MinBlock) > bs {
@@ -84,7 +95,25 @@ func New(cfg Config) (*Unit, error) {
 			return nil, fmt.Errorf("reservations of %s: %w", u.cfg.Serial, err)
 		}
 	}
+	if cfg.Sanitize != "" {
+		if err := u.erasure.load(cfg.Sanitize); err != nil {
+			return nil, fmt.Errorf("state of SANITIZE of %s: %w", u.cfg.Serial, err)
+		}
+	}
 	return u, nil
+}
+
+// Close ends what SANITIZE has begun, which then counts as failed, and returns when nothing of it is
+// under way. No port is attached any more.
+func (u *Unit) Close() {
+	u.mu.Lock()
+	select {
+	case <-u.closing:
+	default:
+		close(u.closing)
+	}
+	u.mu.Unlock()
+	u.work.Wait()
 }
 
 // absent stands for the units that there are not.
@@ -122,6 +151,12 @@ type Initiator struct {
 	ISID [6]byte
 }
 
+// String returns the name of the port (RFC 7143 section 4.2.7): that of the initiator and the ISID.
+func (i Initiator) String() string { return fmt.Sprintf("%s,i,0x%x", i.Name, i.ISID) }
+
+// targetPort is the relative identifier of the one target port of a device.
+const targetPort = 1
+
 // Port is an initiator port with its nexuses to the units of a device: for iSCSI a session.
 type Port struct {
 	device  *Device
@@ -140,12 +175,13 @@ type Nexus struct {
 
 	attentions []scsi.Code // guarded by Unit.mu
 	prevents   bool        // guarded by Unit.mu; removal of the medium
+	copies     []*copyJob  // guarded by Unit.mu; those that are known, in their order
 }
 
 // Attach makes the nexuses of an initiator port. afterBatch is called after completions on
 // goroutines of the medium.
 func (d *Device) Attach(id Initiator, afterBatch func()) *Port {
-	p := &Port{device: d, id: id, key: fmt.Sprintf("%s,i,0x%x", id.Name, id.ISID), after: afterBatch, nexuses: make(map[uint16]*Nexus)}
+	p := &Port{device: d, id: id, key: id.String(), after: afterBatch, nexuses: make(map[uint16]*Nexus)}
 	p.none = &Nexus{unit: absent, port: p}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -172,8 +208,14 @@ func (p *Port) Nexus(lun [8]byte) *Nexus {
 	return p.none
 }
 
-// All returns the relations to all units.
-func (p *Port) All() []*Nexus { return slices.Collect(maps.Values(p.nexuses)) }
+// All returns the relations to all units, by their numbers.
+func (p *Port) All() []*Nexus {
+	all := make([]*Nexus, 0, len(p.nexuses))
+	for _, lun := range slices.Sorted(maps.Keys(p.nexuses)) {
+		all = append(all, p.nexuses[lun])
+	}
+	return all
+}
 
 // Exists reports whether there is a unit.
 func (n *Nexus) Exists() bool { return !n.unit.isAbsent() }
@@ -222,7 +264,7 @@ func (u *Unit) resetLocked(c scsi.Code) {
 	u.swp = false
 	u.dsense.Store(false)
 	for _, n := range u.nexuses {
-		n.prevents = false
+		n.prevents, n.copies = false, nil
 		n.attentions = append(n.attentions[:0], c)
 	}
 }
