@@ -18,7 +18,9 @@ const targetName = "iqn.2026-01.org.ironwarp:test"
 // unit describes a LUN of a test.
 type unit struct {
 	size                int64
+	block               uint32
 	removable, readOnly bool
+	medium              func(lu.Medium) lu.Medium // nil: the file as it is
 }
 
 // served is a server on loopback.
@@ -49,11 +51,15 @@ func serve(t testing.TB, cfg target.Config, credentials []chap.Credentials, unit
 		if err != nil {
 			t.Fatal(err)
 		}
-		closers = append(closers, st.Close)
-		x, err := lu.New(lu.Config{Medium: st, Removable: u.removable, ReadOnly: u.readOnly, Reservations: path + ".reservations"})
+		medium := lu.Medium(st)
+		if u.medium != nil {
+			medium = u.medium(st)
+		}
+		x, err := lu.New(lu.Config{Medium: medium, BlockSize: u.block, Removable: u.removable, ReadOnly: u.readOnly, Reservations: path + ".reservations", Sanitize: path + ".sanitize"})
 		if err != nil {
 			t.Fatal(err)
 		}
+		closers = append(closers, func() error { x.Close(); return st.Close() })
 		if err := d.Add(uint16(i), x); err != nil {
 			t.Fatal(err)
 		}
