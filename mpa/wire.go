@@ -32,6 +32,10 @@ const (
 	flagEnhanced = 0x10
 )
 
+// FirstByte is the first byte of a request: of what an initiator sends, unless its ULP begins in
+// streaming mode.
+const FirstByte = 'M'
+
 // Frame is a start-up frame, request or reply.
 type Frame struct {
 	Reply    bool

@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -146,6 +147,34 @@ func (c *Conn) NetConn() net.Conn { return c.nc }
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.nc.Read(p)
 	return n, c.explain(err)
+}
+
+// Peek waits for the first byte that has not been read, and leaves it there. It fails as Read does,
+// and for a Network's connection.
+func (c *Conn) Peek() (byte, error) {
+	if c.raw == nil {
+		return 0, flowError("look at what arrived on", c.flow, errors.ErrUnsupported)
+	}
+	var b [1]byte
+	var n int
+	var err error
+	cerr := c.raw.Read(func(fd uintptr) bool {
+		for {
+			n, _, err = unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK)
+			if err != unix.EINTR {
+				return err != unix.EAGAIN
+			}
+		}
+	})
+	switch {
+	case cerr != nil:
+		return 0, cerr
+	case err != nil:
+		return 0, c.explain(err)
+	case n == 0:
+		return 0, io.EOF
+	}
+	return b[0], nil
 }
 
 // Write writes to the connection. It fails as Read does.

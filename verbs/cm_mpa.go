@@ -57,8 +57,20 @@ func (l *Listener) runTCP(ln *transport.Listener) {
 	}
 }
 
-// startup reads one connection's MPA request.
+// startup reads one connection's MPA request, unless it begins in streaming mode.
 func (l *Listener) startup(conn *transport.Conn, half *hold) {
+	if l.cfg.Streaming {
+		switch streaming, err := l.streams(conn); {
+		case err != nil:
+			conn.Close()
+			half.release()
+			l.failed(conn.Flow(), err)
+			return
+		case streaming:
+			l.offer(&streamRequest{conn}, half)
+			return
+		}
+	}
 	req, err := mpa.Server(l.ctx, conn, l.setup(conn).mpa(l.dev, conn))
 	if err != nil {
 		conn.Close()

@@ -55,6 +55,10 @@ const (
 	// need more, so that few busy principals can use most of a device.
 	guaranteedPart = 2
 
+	// defaultFirstByte is how long a connection may take to its first byte, as long as it may to
+	// MPA's request.
+	defaultFirstByte = 10 * time.Second
+
 	// defaultIdleBytes is more than heartbeats take within any sensible time, and
 	// less than a stream that is used.
 	defaultIdleBytes = 4 << 10

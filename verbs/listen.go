@@ -18,6 +18,9 @@ type ListenConfig struct {
 	// PeerSetup, if not nil, returns the Setup for one peer, in place of Setup.
 	PeerSetup func(transport.Flow, transport.Identity) Setup
 	Backlog   int // requests that wait for Accept, 0 for 128
+	// Streaming has Accept also return the connections over TCP whose peers begin in streaming
+	// mode (RFC 5044 section 7.1): see ConnRequest.Stream.
+	Streaming bool
 	// OnFailed is called for streams that failed in start-up. It must not block.
 	OnFailed func(transport.Flow, error)
 }
