@@ -1,5 +1,7 @@
 package iscsi
 
+import "errors"
+
 // Stream moves whole PDUs before a connection is assisted by a Datamover: those of its login.
 type Stream interface {
 	// ReadPDU waits for the next PDU. data is valid until the next call. It fails if the data
@@ -26,15 +28,19 @@ type Datamover interface {
 	GetData(g *Get)
 	// Flush starts what was queued. It does not block.
 	Flush()
-	// NoticeKeyValues says what was agreed during login (section 8.8). declared is the longest
-	// data segment that the initiator may send. It is called before Run.
-	NoticeKeyValues(v *Values, declared uint32)
+	// NoticeKeyValues says what was agreed during login, before the initiator is told that it is
+	// over, and has what the connection needs from then on allocated (sections 8.5 and 8.8). declared
+	// is the longest data segment that the initiator may send. It fails if resources are short.
+	NoticeKeyValues(v *Values, declared uint32) error
 	// NoticeSegment says that the initiator takes data segments of n bytes from now on. Run's
 	// goroutine calls it.
 	NoticeSegment(n uint32)
+	// Segment is the longest data segment that the initiator takes, in a PDU that SendControl sends.
+	Segment() int
 	// DeallocateTaskResources forgets the Gets of a task that ends before its data have come
 	// (section 8.9). placing says that data of one of them are arriving in its buffer, which is
-	// not to be used for anything else until DataCompletionNotify has given that Get back.
+	// not to be used for anything else until DataCompletionNotify has given that Get back. A
+	// mover may wait for them instead. Run's goroutine calls it, or what follows it.
 	DeallocateTaskResources(itt uint32) (placing bool)
 	// Run receives until the connection ends, and then returns why (sections 8.6 and 9.2). No data
 	// move any more, and no call of the Upper is in progress.
@@ -43,6 +49,24 @@ type Datamover interface {
 	Wake()
 	// ConnectionTerminate ends the connection (section 8.7): Run returns soon.
 	ConnectionTerminate()
+}
+
+// Registrar is a Datamover that moves data only from and to memory that was registered with it.
+type Registrar interface {
+	// Register registers memory for data, and returns what Out.Memory and Get.Memory are to be. It
+	// fails if resources are short.
+	Register(b []byte) (memory any, err error)
+	// Deregister ends a registration. No data of that memory move any more.
+	Deregister(memory any)
+}
+
+// Remote is where an initiator has the data of a command, for a Datamover with RDMA: the Remote Mapping
+// of RFC 7145 section 2.1. It comes with the command, and whoever has the command gives it back with what
+// is to be moved for it, and with its response. Only the Datamover looks into it.
+type Remote struct {
+	Read, Write         bool // the tag and base are valid
+	ReadTag, WriteTag   uint32
+	ReadBase, WriteBase uint64 // of byte 0 of the data
 }
 
 // Upper is what a Datamover calls (RFC 5047 section 9).
@@ -59,10 +83,14 @@ type Upper interface {
 	IdleNotify()
 }
 
+// ErrLogout is what ControlNotify returns after the answer to a Logout: the connection ends in order.
+var ErrLogout = errors.New("iscsi: the initiator logged out")
+
 // Incoming is a PDU that has arrived. It is valid during ControlNotify.
 type Incoming struct {
-	BHS BHS
-	AHS []byte
+	BHS    BHS
+	AHS    []byte
+	Remote Remote // of a SCSI Command
 	// ReadData reads the first bytes of the data segment into dst and finishes the segment, whose
 	// digest it verifies. It is called at most once; what is not read is dropped. It fails with
 	// the error of the connection, and with ErrDigest.
@@ -72,9 +100,11 @@ type Incoming struct {
 // Out is something to be sent. It belongs to the Datamover from SendControl or PutData until
 // SentNotify.
 type Out struct {
-	BHS  BHS
-	Data []byte
-	Task any // the Upper's
+	BHS    BHS
+	Data   []byte
+	Memory any    // with PutData, of a Registrar: Data is the beginning of that
+	Remote Remote // of the command that the data or the response are of
+	Task   any    // the Upper's
 
 	Next   *Out // the Datamover's, like those below
 	Input  bool
@@ -88,6 +118,9 @@ type Get struct {
 	R2T  R2T
 	Into []byte
 	Task any // the Upper's
+
+	Memory any // of a Registrar: Into is at R2T.Offset of that
+	Remote Remote
 
 	Sequence Sequence // the Datamover's
 }

@@ -26,6 +26,10 @@ const (
 	// default of it afterwards (section 13.12).
 	LoginDataSegment = 8192
 
+	// unexpectedUnsaid is how many unexpected PDUs an initiator takes that does not declare it. RFC
+	// 7145 section 6.7 has no limit then; Linux' initiator has receives for two.
+	unexpectedUnsaid = 2
+
 	// maxWindow is the most commands that a Window lets an initiator have ahead.
 	maxWindow = 1 << 12
 )

@@ -46,6 +46,12 @@ type Login struct {
 	Values                                    Values // what was agreed; of MaxRecvDataSegmentLength the initiator's
 	CHAPName                                  string // who was authenticated, "" if nobody
 
+	// InRDMA says that the connection is in RDMA mode from its first byte on, as Linux' iSER starts up
+	// without asking by a login over TCP (RFC 7145 section 5.1). It is set before the first Request. A
+	// normal session is then one with RDMAExtensions=Yes, and a Write Base Offset that of the data
+	// that are not sent unsolicited, if the keys say nothing; a discovery session is as over TCP.
+	InRDMA bool
+
 	policy    Policy
 	ours      *Values
 	admission Admission
@@ -58,7 +64,9 @@ type Login struct {
 	text      textBuffer
 	neg       negotiation
 	declared  bool // our MaxRecvDataSegmentLength
-	statSN    uint32
+
+	unexpected bool // our MaxOutstandingUnexpectedPDUs
+	statSN     uint32
 
 	method  bool // AuthMethod is agreed
 	auth    chapStep
@@ -88,6 +96,9 @@ func (l *Login) StatSN() uint32 { return l.statSN }
 
 // DeclaredSegment is the longest data segment that the initiator may send after login.
 func (l *Login) DeclaredSegment() uint32 {
+	if l.Values.Bool(KeyRDMAExtensions) {
+		return l.Values[KeyTargetRecvDataSegmentLength] // RFC 7145 section 6.2
+	}
 	if l.declared {
 		return l.ours[KeyMaxRecvDataSegmentLength]
 	}
@@ -232,6 +243,10 @@ func (l *Login) names(pairs []Pair) (text []byte, err error) {
 	l.skipped = a.Find == nil
 	l.chap.Find = a.Find
 	l.neg = negotiation{ours: l.ours, discovery: l.Discovery, leading: l.TSIH == 0, values: DefaultValues()}
+	l.neg.values[KeyMaxOutstandingUnexpectedPDUs] = unexpectedUnsaid
+	if l.InRDMA && !l.Discovery {
+		l.neg.values[KeyRDMAExtensions], l.neg.values[KeyTaggedBufferForSolicitedDataOnly] = 1, 1
+	}
 	if l.TargetName != "" {
 		text = AppendPair(text, Keys[KeyTargetPortalGroupTag].Name, strconv.Itoa(int(a.PortalGroup)))
 		if a.Alias != "" && !l.Discovery {
@@ -254,9 +269,20 @@ func (l *Login) operational(text []byte, pairs []Pair) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !l.declared && !l.neg.values.Bool(KeyRDMAExtensions) {
+	declare := func(id KeyID) {
+		text = AppendPair(text, Keys[id].Name, Keys[id].Format(l.ours[id]))
+	}
+	rdma := l.neg.values.Bool(KeyRDMAExtensions)
+	if l.InRDMA && !l.Discovery && !rdma {
+		return nil, refuse(LoginInitiatorError, "RDMAExtensions=No on a connection in RDMA mode")
+	}
+	if !l.declared && !rdma {
 		l.declared = true
-		text = AppendPair(text, Keys[KeyMaxRecvDataSegmentLength].Name, strconv.Itoa(int(l.ours[KeyMaxRecvDataSegmentLength])))
+		declare(KeyMaxRecvDataSegmentLength)
+	}
+	if rdma && !l.unexpected && l.neg.changed[KeyMaxOutstandingUnexpectedPDUs] {
+		l.unexpected = true // to an initiator that knows the key
+		declare(KeyMaxOutstandingUnexpectedPDUs)
 	}
 	return text, nil
 }

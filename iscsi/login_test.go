@@ -148,13 +148,43 @@ func TestAnswers(t *testing.T) {
 
 func TestWithRDMA(t *testing.T) {
 	s := newSide(t, &policy{})
-	s.ours[KeyRDMAExtensions] = 1
+	s.ours[KeyRDMAExtensions], s.ours[KeyMaxOutstandingUnexpectedPDUs] = 1, 9
 	answer, _, _ := s.say(names + "HeaderDigest=None TargetRecvDataSegmentLength=4096 MaxOutstandingUnexpectedPDUs=0 RDMAExtensions=Yes iSERHelloRequired=Yes")
-	if want := "TargetPortalGroupTag=3 TargetAlias=disk TargetRecvDataSegmentLength=4096 RDMAExtensions=Yes HeaderDigest=Irrelevant"; answer != want {
+	if want := "TargetPortalGroupTag=3 TargetAlias=disk TargetRecvDataSegmentLength=4096 RDMAExtensions=Yes HeaderDigest=Irrelevant MaxOutstandingUnexpectedPDUs=9"; answer != want {
 		t.Errorf("%s, want %s", answer, want)
 	}
-	if v := s.Values; !v.Bool(KeyISERHelloRequired) || v[KeyTargetRecvDataSegmentLength] != 4096 {
+	if v := s.Values; !v.Bool(KeyISERHelloRequired) || v[KeyTargetRecvDataSegmentLength] != 4096 || s.DeclaredSegment() != 4096 || v[KeyMaxOutstandingUnexpectedPDUs] != 0 {
 		t.Errorf("%+v", v)
+	}
+}
+
+// TestInRDMA is a login that is in RDMA mode from the beginning.
+func TestInRDMA(t *testing.T) {
+	for said, want := range map[string]struct {
+		status                 LoginStatus
+		rdma, solicited, first uint32
+	}{
+		"RDMAExtensions=Yes FirstBurstLength=65536": {rdma: 1, solicited: 1, first: 8192},
+		"InitialR2T=No": {rdma: 1, solicited: 1, first: 65536},
+		"TaggedBufferForSolicitedDataOnly=No RDMAExtensions=Yes": {rdma: 1, first: 65536},
+		"RDMAExtensions=No": {status: LoginInitiatorError},
+		"SessionType=Discovery MaxRecvDataSegmentLength=8192": {first: 65536},
+	} {
+		s := newSide(t, &policy{})
+		s.InRDMA = true
+		s.ours[KeyRDMAExtensions], s.ours[KeyTargetRecvDataSegmentLength] = 1, 8192
+		s.ours[KeyFirstBurstLength] = 65536
+		answer, r, done := s.say(names + said)
+		v := s.Values
+		if r.Status != want.status || done != (want.status == LoginOK) {
+			t.Errorf("%s: %#x, %s", said, r.Status, answer)
+		}
+		if done && (v[KeyRDMAExtensions] != want.rdma || v[KeyTaggedBufferForSolicitedDataOnly] != want.solicited || v[KeyFirstBurstLength] != want.first || v[KeyMaxOutstandingUnexpectedPDUs] != unexpectedUnsaid) {
+			t.Errorf("%s: %+v", said, v)
+		}
+		if strings.Contains(answer, "MaxRecvDataSegmentLength=") != strings.Contains(said, "Discovery") && done {
+			t.Errorf("%s: %s", said, answer)
+		}
 	}
 }
 

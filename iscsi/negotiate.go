@@ -121,6 +121,9 @@ func (n *negotiation) answer(text []byte, id KeyID, offer string) ([]byte, error
 	switch {
 	case id == KeyFirstBurstLength:
 		ours = min(ours, n.values[KeyMaxBurstLength])
+		if rdma { // what is longer is better read than sent
+			ours = min(ours, n.ours[KeyTargetRecvDataSegmentLength])
+		}
 	case id == KeyErrorRecoveryLevel && n.discovery:
 		ours = 0 // section 7.4.1
 	}

@@ -227,6 +227,9 @@ func (c *Conn) ReadPDU() (h iscsi.BHS, data []byte, err error) {
 	return c.in.BHS, data, nil
 }
 
+// Buffered is how many bytes have been received that belong to no PDU yet.
+func (c *Conn) Buffered() int { return c.w - c.r }
+
 // WritePDU implements iscsi.Stream.
 func (c *Conn) WritePDU(h *iscsi.BHS, data []byte) error {
 	h.SetLengths(0, len(data))
@@ -236,16 +239,20 @@ func (c *Conn) WritePDU(h *iscsi.BHS, data []byte) error {
 }
 
 // NoticeKeyValues implements iscsi.Datamover.
-func (c *Conn) NoticeKeyValues(v *iscsi.Values, declared uint32) {
+func (c *Conn) NoticeKeyValues(v *iscsi.Values, declared uint32) error {
 	c.headerCRC = v[iscsi.KeyHeaderDigest] == iscsi.DigestCRC32C
 	c.dataCRC = v[iscsi.KeyDataDigest] == iscsi.DigestCRC32C
 	c.maxRecv = int(declared)
 	c.maxBurst = int(v[iscsi.KeyMaxBurstLength])
 	c.NoticeSegment(v[iscsi.KeyMaxRecvDataSegmentLength])
+	return nil
 }
 
 // NoticeSegment implements iscsi.Datamover.
 func (c *Conn) NoticeSegment(n uint32) { c.maxSend.Store(n) }
+
+// Segment implements iscsi.Datamover.
+func (c *Conn) Segment() int { return int(c.maxSend.Load()) }
 
 // Run implements iscsi.Datamover.
 func (c *Conn) Run(u iscsi.Upper) error {

@@ -27,7 +27,7 @@ var layers = [][]string{
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
 	{"iscsi/target"},
-	{"iscsi/tcp", "scsi/lu"}, // rooms of iscsi/target: neither knows the other
+	{"iscsi/tcp", "iser", "scsi/lu"}, // rooms of iscsi/target: none knows another
 	{"nbd", "vhost", "rnbd"}, // they meet in block.Device
 	{"block/backing"},
 	{"block"},
