@@ -23,6 +23,11 @@ const (
 	maxR2T         = 4
 	sessionMemory  = 32 << 20
 
+	// poolMemory is how many bytes of buffers all sessions over TCP keep, and sessionPool how many one
+	// with memory of its own does.
+	poolMemory  = 64 << 20
+	sessionPool = sessionMemory / 2
+
 	// loginTime is how long a login may take. Somebody who has not authenticated has a
 	// connection's receive buffer and no more.
 	loginTime = 15 * time.Second

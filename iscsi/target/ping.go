@@ -33,7 +33,7 @@ func (x *session) ping() {
 	case x.pings == nil: // the session has ended
 		x.mu.Unlock()
 		return
-	case heard || x.isPaused():
+	case heard || x.paused():
 		x.pinged = false
 	case !x.pinged:
 		x.pinged = true

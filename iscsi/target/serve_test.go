@@ -3,6 +3,7 @@ package target_test
 import (
 	"context"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"github.com/ironwarp/ironwarp/chap"
 	"github.com/ironwarp/ironwarp/iscsi/target"
 	"github.com/ironwarp/ironwarp/scsi/lu"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 const targetName = "iqn.2026-01.org.ironwarp:test"
@@ -27,11 +30,64 @@ type unit struct {
 type served struct {
 	address string
 	files   []string
+	dev     *verbs.Device // of serveRDMA
+	ulp     *verbs.ULP
 	stop    func()
 }
 
-// serve serves units on files as LUNs from 0 on.
+// serve serves units on files as LUNs from 0 on, over TCP.
 func serve(t testing.TB, cfg target.Config, credentials []chap.Credentials, units ...unit) *served {
+	t.Helper()
+	return serveOn(t, cfg, credentials, func(ctx context.Context, srv *target.Server) (string, func() error) {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ln.Addr().String(), func() error { return srv.Serve(ctx, ln) }
+	}, units...)
+}
+
+// serveRDMA is serve on a port that takes RDMA, and streaming mode.
+func serveRDMA(t testing.TB, cfg target.Config, units ...unit) *served {
+	t.Helper()
+	return serveULP(t, cfg, verbs.ULPConfig{}, units...)
+}
+
+// serveULP is serveRDMA with the target's share of the device.
+func serveULP(t testing.TB, cfg target.Config, share verbs.ULPConfig, units ...unit) *served {
+	t.Helper()
+	dev, err := verbs.Open(verbs.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ulp, err := dev.NewULP("target", share)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serveOn(t, cfg, nil, func(ctx context.Context, srv *target.Server) (string, func() error) {
+		ln, err := dev.Listen(ctx, netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{Transport: &transport.Config{Protector: transport.LoopbackOnly()}, Streaming: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ln.Addr().String(), func() error { return srv.ServeRDMA(ctx, ln, ulp) }
+	}, units...)
+	s.dev, s.ulp = dev, ulp
+	stop := s.stop
+	s.stop = func() {
+		stop()
+		if left := ulp.Usage(); left != (verbs.Limits{}) {
+			t.Errorf("the sessions have left %+v", left)
+		}
+		if n := dev.Usage().HalfOpen; n != 0 {
+			t.Errorf("%d half-open streams are left", n)
+		}
+		dev.Close()
+	}
+	return s
+}
+
+// serveOn serves units on files as LUNs from 0 on; listen returns the address and what serves it.
+func serveOn(t testing.TB, cfg target.Config, credentials []chap.Credentials, listen func(context.Context, *target.Server) (string, func() error), units ...unit) *served {
 	t.Helper()
 	dir := t.TempDir()
 	d := &lu.Device{}
@@ -69,14 +125,11 @@ func serve(t testing.TB, cfg target.Config, credentials []chap.Credentials, unit
 	if err := srv.Add(&target.Target{Name: targetName, Alias: "a test", Device: d, CHAP: credentials}); err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
+	address, run := listen(ctx, srv)
 	done := make(chan error)
-	go func() { done <- srv.Serve(ctx, ln) }()
-	s.address = ln.Addr().String()
+	go func() { done <- run() }()
+	s.address = address
 	s.stop = func() {
 		cancel()
 		if err := <-done; err != nil {

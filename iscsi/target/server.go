@@ -16,7 +16,6 @@ import (
 	"github.com/ironwarp/ironwarp/chap"
 	"github.com/ironwarp/ironwarp/internal/accept"
 	"github.com/ironwarp/ironwarp/iscsi"
-	"github.com/ironwarp/ironwarp/iscsi/tcp"
 	"github.com/ironwarp/ironwarp/scsi/lu"
 )
 
@@ -53,6 +52,9 @@ type Config struct {
 	// Paused reports that nothing can come by a connection at the moment, since its security
 	// association is away. Meanwhile silence is no reason to end a session. nil: it never is.
 	Paused func(nc net.Conn) bool
+	// ReadAge is how long an initiator may take to answer an RDMA Read (a minute). After that its
+	// session ends.
+	ReadAge time.Duration
 }
 
 // Errors of Add.
@@ -65,7 +67,7 @@ var (
 type Server struct {
 	cfg    Config
 	log    *slog.Logger
-	values iscsi.Values
+	values iscsi.Values // over TCP
 	pool   pool
 
 	sessionIDs atomic.Uint64
@@ -90,22 +92,10 @@ func NewServer(cfg Config) *Server {
 	}
 	cfg.Ping = cmp.Or(cfg.Ping, defaultPing)
 	cfg.DataWait = cmp.Or(cfg.DataWait, defaultDataWait)
-	s := &Server{cfg: cfg, log: cfg.Logger, targets: map[string]*Target{}, sessions: map[uint16]*session{}, values: iscsi.DefaultValues()}
+	s := &Server{cfg: cfg, log: cfg.Logger, targets: map[string]*Target{}, sessions: map[uint16]*session{}, values: cfg.values(), pool: pool{most: poolMemory}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	v := &s.values
-	digests := uint32(iscsi.DigestNone | iscsi.DigestCRC32C)
-	if cfg.RequireDigests {
-		digests = iscsi.DigestCRC32C
-	}
-	v[iscsi.KeyHeaderDigest], v[iscsi.KeyDataDigest] = digests, digests
-	v[iscsi.KeyInitialR2T] = 0
-	v[iscsi.KeyMaxBurstLength], v[iscsi.KeyFirstBurstLength] = maxBurst, firstBurst
-	v[iscsi.KeyMaxRecvDataSegmentLength] = maxRecvSegment
-	v[iscsi.KeyMaxOutstandingR2T] = maxR2T
-	v[iscsi.KeyDefaultTime2Retain] = 0 // ErrorRecoveryLevel is 0: nothing is retained
-	v[iscsi.KeyTaskReporting] = iscsi.ReportRFC3720 | iscsi.ReportResponseFence
 	return s
 }
 
@@ -158,7 +148,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			nc.Close()
 			return
 		}
-		initiators.Go(func() { s.serve(ctx, nc) })
+		initiators.Go(func() { s.serve(ctx, s.overTCP(nc, &s.values)) })
 	})
 }
 
@@ -174,53 +164,47 @@ func (s *Server) addLogin() bool {
 }
 
 // serve serves one connection to its end.
-func (s *Server) serve(ctx context.Context, nc net.Conn) {
-	conn := tcp.NewConn(nc)
-	stop := context.AfterFunc(ctx, conn.ConnectionTerminate)
-	defer stop()
-	defer nc.Close()
-	nc.SetWriteDeadline(time.Now().Add(loginTime))
-	nc.SetReadDeadline(time.Now().Add(loginTime))
-	if ctx.Err() != nil {
-		conn.ConnectionTerminate() // the deadline just set may have replaced the one that ends it
-	}
-	p := &portal{Server: s, conn: conn, local: nc.LocalAddr().String()}
-	if s.cfg.Paused != nil {
-		p.paused = func() bool { return s.cfg.Paused(nc) }
-	}
+func (s *Server) serve(ctx context.Context, l link) {
+	defer l.Close()
+	defer context.AfterFunc(ctx, l.ConnectionTerminate)()
+	late := time.AfterFunc(loginTime, l.ConnectionTerminate)
+	local, remote := l.Addr()
+	p := &portal{Server: s, link: l, local: local.String()}
 	x, err := p.login()
-	s.mu.Lock()
-	s.logins--
-	s.mu.Unlock()
+	late.Stop()
+	s.loginEnded()
 	if err != nil {
-		s.log.Info("target: login failed", "initiator", nc.RemoteAddr().String(), "error", err)
+		s.log.Info("target: login failed", "initiator", remote.String(), "error", err)
 		return
 	}
-	nc.SetDeadline(time.Time{})
-	log := s.log.With("initiator", x.login.InitiatorName, "target", x.login.TargetName, "address", nc.RemoteAddr().String())
-	log.Info("target: initiator logged in", "chap", x.login.CHAPName, "discovery", x.login.Discovery)
-	if ctx.Err() != nil {
-		conn.ConnectionTerminate()
-	}
+	log := s.log.With("initiator", x.login.InitiatorName, "target", x.login.TargetName, "address", remote.String())
+	log.Info("target: initiator logged in", "chap", x.login.CHAPName, "discovery", x.login.Discovery, "iser", x.values.Bool(iscsi.KeyRDMAExtensions))
 	err = x.run()
 	log.Info("target: session ended", "error", err)
+}
+
+func (s *Server) loginEnded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.logins--
 }
 
 // portal is the place of a login.
 type portal struct {
 	*Server
-	conn    *tcp.Conn
+	link    link
 	local   string
-	paused  func() bool
 	target  *Target
 	session *session
 }
 
 // login exchanges the PDUs of a login. It returns the session.
 func (p *portal) login() (*session, error) {
-	l := iscsi.NewLogin(p, &p.values, 1)
+	ours, inRDMA := p.link.offers()
+	l := iscsi.NewLogin(p, ours, 1)
+	l.InRDMA = inRDMA
 	for {
-		h, data, err := p.conn.ReadPDU()
+		h, data, err := p.link.ReadPDU()
 		if err != nil {
 			return nil, err
 		}
@@ -231,7 +215,7 @@ func (p *portal) login() (*session, error) {
 		r.MaxCmdSN = r.ExpCmdSN + window - 1
 		var out iscsi.BHS
 		r.Put(&out)
-		if werr := p.conn.WritePDU(&out, text); err == nil {
+		if werr := p.link.WritePDU(&out, text); err == nil {
 			err = werr
 		}
 		if err != nil || done {
@@ -275,7 +259,11 @@ func (p *portal) Admit(l *iscsi.Login) (a iscsi.Admission, redirect string, st i
 // Establish implements iscsi.Policy. A session that the initiator had with the same identifier ends
 // first (RFC 7143 section 6.3.5).
 func (p *portal) Establish(l *iscsi.Login) (tsih uint16, st iscsi.LoginStatus) {
-	x := newSession(p, l)
+	x, err := newSession(p, l)
+	if err != nil {
+		p.log.Warn("target: no resources for a session", "initiator", l.InitiatorName, "error", err)
+		return 0, iscsi.LoginNoResources
+	}
 	for {
 		p.mu.Lock()
 		var old *session

@@ -31,12 +31,14 @@ type session struct {
 	mover  iscsi.Datamover
 	paused func() bool
 	values iscsi.Values
+	pool   *pool
 	port   *lu.Port // nil in a discovery session
 	tsih   uint16
 	id     uint64        // no other session has, or had, the same
 	over   chan struct{} // closed at its end
 
-	text     iscsi.TextExchange
+	text iscsi.TextExchange
+
 	heard    atomic.Bool // something has come since the last look
 	overdue  atomic.Bool // data of tasks that were aborted
 	silent   atomic.Bool // the initiator has not answered a ping
@@ -55,16 +57,23 @@ type session struct {
 	hungry      bool // starving is not empty: memory that comes back is to be announced
 	fed         bool // it has come back
 	freeControl *control
-	pinged      bool // the initiator owes an answer to a NOP-In
+	unexpected  []uint32 // StatSN of what the initiator did not expect and has not acknowledged
+	pinged      bool     // the initiator owes an answer to a NOP-In
 	pings       *time.Timer
 }
 
-func newSession(p *portal, l *iscsi.Login) *session {
-	x := &session{srv: p.Server, target: p.target, login: l, local: p.local, mover: p.conn, paused: p.paused, values: l.Values, id: p.sessionIDs.Add(1), over: make(chan struct{})}
+func newSession(p *portal, l *iscsi.Login) (*session, error) {
+	mover, err := p.link.mover(&l.Values)
+	if err != nil {
+		return nil, err
+	}
+	x := &session{srv: p.Server, target: p.target, login: l, local: p.local, mover: mover, paused: p.link.paused, values: l.Values, id: p.sessionIDs.Add(1), pool: &p.pool, over: make(chan struct{})}
 	x.change.L = &x.mu
 	x.window = iscsi.NewWindow(l.CmdSN, window)
-	p.conn.NoticeKeyValues(&l.Values, l.DeclaredSegment())
-	return x
+	if r, ok := mover.(iscsi.Registrar); ok {
+		x.pool = &pool{registrar: r, most: sessionPool}
+	}
+	return x, mover.NoticeKeyValues(&l.Values, l.DeclaredSegment())
 }
 
 // replacedBy reports whether a new session is in the place of this one (RFC 7143 sections 6.3.5 and
@@ -84,7 +93,6 @@ func (x *session) drop() {
 
 // The reasons why a session ends.
 var (
-	errLogout    = errors.New("the initiator logged out")
 	errDiscovery = errors.New("a discovery session is for discovery only")
 	errSilent    = errors.New("the initiator does not answer NOP-In")
 )
@@ -105,17 +113,23 @@ func (x *session) run() error {
 		x.clear()
 		x.port.Detach()
 	}
+	if x.pool != &x.srv.pool {
+		x.mover.Flush() // gives back what is sent no more
+		x.mu.Lock()
+		for slices.ContainsFunc(x.tasks, func(t *task) bool { return t.state != idle }) {
+			x.change.Wait()
+		}
+		x.mu.Unlock()
+		x.pool.drop()
+	}
 	switch {
-	case errors.Is(err, errLogout):
+	case errors.Is(err, iscsi.ErrLogout):
 		return nil
 	case x.silent.Load():
 		return fmt.Errorf("%w: %w", errSilent, err)
 	}
 	return err
 }
-
-// isPaused reports whether nothing can come at the moment.
-func (x *session) isPaused() bool { return x.paused != nil && x.paused() }
 
 // clear ends all tasks, and returns when they have ended. The receiving goroutine calls it, or
 // what follows it.
@@ -166,6 +180,7 @@ func (x *session) endAborted(t *task) {
 // ControlNotify implements iscsi.Upper.
 func (x *session) ControlNotify(p *iscsi.Incoming) error {
 	x.heard.Store(true)
+	x.acknowledged(p.BHS.ExpStatSN())
 	if x.login.Discovery {
 		switch p.BHS.Opcode() {
 		case iscsi.OpText, iscsi.OpLogout, iscsi.OpNOPOut:
@@ -280,12 +295,42 @@ func (x *session) SentNotify(o *iscsi.Out) {
 }
 
 func (x *session) reject(p *iscsi.Incoming, why iscsi.Reason) error {
+	x.mu.Lock()
+	may := x.mayTellLocked()
+	x.mu.Unlock()
+	if !may {
+		return nil
+	}
 	h := p.BHS
 	x.answer(h[:], true, func(b *iscsi.BHS, n iscsi.Numbers) {
 		r := iscsi.Reject{Reason: why, Numbers: n}
 		r.Put(b)
+		x.toldLocked(n.StatSN)
 	})
 	return nil
+}
+
+// mayTellLocked reports whether the initiator has room for a PDU that it does not expect, and one more
+// for a ping. Otherwise there is none: "this rule overrides any other requirement" (RFC 7145 section
+// 8.1.2). All Rejects count, although it has room for some of them instead of answers.
+func (x *session) mayTellLocked() bool {
+	most := x.values[iscsi.KeyMaxOutstandingUnexpectedPDUs]
+	return !x.values.Bool(iscsi.KeyRDMAExtensions) || most == 0 || len(x.unexpected)+1 < int(most)
+}
+
+// toldLocked notes such a PDU.
+func (x *session) toldLocked(statSN uint32) {
+	if x.values.Bool(iscsi.KeyRDMAExtensions) && x.values[iscsi.KeyMaxOutstandingUnexpectedPDUs] > 0 {
+		x.unexpected = append(x.unexpected, statSN)
+	}
+}
+
+func (x *session) acknowledged(expStatSN uint32) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.unexpected) > 0 {
+		x.unexpected = slices.DeleteFunc(x.unexpected, func(sn uint32) bool { return int32(expStatSN-sn) > 0 })
+	}
 }
 
 func (x *session) nop(p *iscsi.Incoming) error {
@@ -297,7 +342,7 @@ func (x *session) nop(p *iscsi.Incoming) error {
 		return nil // it acknowledges, and answers nothing of ours: this target sends no pings
 	}
 	// "up to the first MaxRecvDataSegmentLength bytes" (section 11.19)
-	data := make([]byte, min(p.BHS.DataLen(), int(x.values[iscsi.KeyMaxRecvDataSegmentLength])))
+	data := make([]byte, min(p.BHS.DataLen(), x.mover.Segment()))
 	if err := p.ReadData(data); err != nil {
 		return err
 	}
@@ -321,7 +366,7 @@ func (x *session) textRequest(p *iscsi.Incoming) error {
 		return nil
 	}
 	var refused error
-	r, part, why := x.text.Request(&q, data, int(x.values[iscsi.KeyMaxRecvDataSegmentLength]), func(pairs []iscsi.Pair) (text []byte) {
+	r, part, why := x.text.Request(&q, data, x.mover.Segment(), func(pairs []iscsi.Pair) (text []byte) {
 		text, refused = iscsi.Renegotiate(&x.values, pairs, x.sendTargets)
 		return text
 	})
@@ -361,7 +406,7 @@ func (x *session) logout(p *iscsi.Incoming) error {
 	if response != iscsi.LogoutClosed {
 		return nil
 	}
-	return errLogout
+	return iscsi.ErrLogout
 }
 
 // manage carries a task management function out (RFC 7143 section 11.5).

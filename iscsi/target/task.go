@@ -35,7 +35,7 @@ type task struct {
 	reading     bool // some of them are being received
 	ending      bool // it was aborted, and ends when those that are being received have come
 	need        uint32
-	buf         []byte
+	buffer      buffer
 	sequence    iscsi.Sequence
 	transfer    iscsi.Transfer
 	gets        [maxR2T]iscsi.Get
@@ -128,8 +128,9 @@ func (x *session) command(p *iscsi.Incoming) error {
 	x.mu.Unlock()
 
 	t.edtl, t.cmdSN, t.lun, t.read = c.EDTL, c.CmdSN, c.LUN, c.Read
-	t.begun, t.unsolicited, t.ending, t.givenUp, t.bad, t.need, t.buf = false, false, false, time.Time{}, scsi.Sense{}, 0, nil
+	t.begun, t.unsolicited, t.ending, t.givenUp, t.bad, t.need, t.buffer = false, false, false, time.Time{}, scsi.Sense{}, 0, buffer{}
 	t.CDB, t.Attr = c.CDB, lu.Attr(c.Attr)
+	t.data.Remote, t.response.Remote = p.Remote, p.Remote
 	t.Offered = 0
 	if c.Write {
 		t.Offered = c.EDTL
@@ -204,7 +205,7 @@ func (x *session) firstData(p *iscsi.Incoming, c *iscsi.Command, t *task) error 
 		x.memoryFor(t, !c.Final || n > 0)
 	}
 	if n > 0 {
-		if err := p.ReadData(t.buf[:min(uint32(len(t.buf)), n)]); err != nil {
+		if err := p.ReadData(t.buffer.b[:min(uint32(len(t.buffer.b)), n)]); err != nil {
 			return err
 		}
 	}
@@ -224,9 +225,9 @@ func (x *session) unsolicited(p *iscsi.Incoming) error {
 	}
 	n := uint32(p.BHS.DataLen())
 	place, last := t.sequence.Take(&d, int(n))
-	if place && d.Offset < uint32(len(t.buf)) {
+	if place && d.Offset < uint32(len(t.buffer.b)) {
 		t.reading = true
-		err := p.ReadData(t.buf[d.Offset:min(uint32(len(t.buf)), d.Offset+n)])
+		err := p.ReadData(t.buffer.b[d.Offset:min(uint32(len(t.buffer.b)), d.Offset+n)])
 		if t.reading = false; err != nil {
 			return err
 		}
@@ -253,16 +254,16 @@ func (x *session) goOn(t *task) {
 	if t.unsolicited || !t.begun {
 		return
 	}
-	if t.bad.Code != 0 {
-		x.execute(t)
-		t.nexus.Fail(&t.Task, t.bad)
-		return
-	}
-	if t.need > uint32(len(t.buf)) && !x.memoryFor(t, false) {
+	if t.bad.Code == 0 && t.need > uint32(len(t.buffer.b)) && !x.memoryFor(t, false) {
 		x.starving = append(x.starving, t)
 		x.mu.Lock()
 		x.hungry = true
 		x.mu.Unlock()
+		return
+	}
+	if t.bad.Code != 0 {
+		x.execute(t)
+		t.nexus.Fail(&t.Task, t.bad)
 		return
 	}
 	got, _ := t.sequence.Received()
@@ -287,7 +288,8 @@ func (x *session) ask(t *task) {
 		t.busy[i] = true
 		g := &t.gets[i]
 		g.R2T = iscsi.R2T{LUN: t.lun, ITT: t.itt, R2TSN: sn, Offset: off, Length: n}
-		g.Into = t.buf[off : off+n]
+		g.Into = t.buffer.b[off : off+n]
+		g.Memory, g.Remote = t.buffer.memory, t.response.Remote
 		x.mu.Lock()
 		g.R2T.Numbers = x.numbersLocked(false)
 		t.left++
@@ -302,7 +304,7 @@ func (x *session) ask(t *task) {
 		t.nexus.Fail(&t.Task, t.bad)
 		return
 	}
-	t.Buf = t.buf
+	t.Buf = t.buffer.b
 	t.nexus.Execute(&t.Task)
 }
 
@@ -331,7 +333,7 @@ func (x *session) DataCompletionNotify(g *iscsi.Get, whole bool) {
 }
 
 // memoryFor gets a task a buffer of the bytes that it needs. If there is no memory for them, a task
-// whose data come unasked has room for those.
+// whose data come unasked has room for those. A task for whose buffer the mover has no room fails.
 func (x *session) memoryFor(t *task, unasked bool) bool {
 	n := int(t.need)
 	x.mu.Lock()
@@ -342,15 +344,20 @@ func (x *session) memoryFor(t *task, unasked bool) bool {
 		x.mu.Unlock()
 		return false
 	}
-	x.memory += size(n) - size(len(t.buf))
+	x.memory += size(n) - size(len(t.buffer.b))
 	x.mu.Unlock()
-	b := x.srv.pool.get(n, x.id)
-	if len(t.buf) > 0 {
-		copy(b, t.buf)
-		x.srv.pool.put(t.buf, x.id)
+	b, err := x.pool.get(n, x.id)
+	if err != nil {
+		x.mu.Lock()
+		x.memory -= size(n)
+		x.mu.Unlock()
+		x.srv.log.Warn("target: no memory for a command", "initiator", x.login.InitiatorName, "error", err)
+		t.bad, t.need = scsi.Sense{Key: scsi.AbortedCommand, Code: scsi.InsufficientResources}, 0
 	}
-	t.buf = b
-	return ok
+	copy(b.b, t.buffer.b)
+	x.pool.put(t.buffer)
+	t.buffer = b
+	return ok || err != nil
 }
 
 // feed goes on with tasks that waited for memory. The receiving goroutine calls it.
@@ -413,7 +420,7 @@ func (t *task) answer() {
 			t.left++
 		}
 		d.Put(&t.data.BHS)
-		t.data.Data = t.buf[:in]
+		t.data.Data, t.data.Memory = t.buffer.b[:in], t.buffer.memory
 		x.mover.PutData(&t.data)
 	}
 	if collapse {
@@ -437,9 +444,9 @@ func (t *task) sent() {
 		x.mu.Unlock()
 		return
 	}
-	b := t.buf
-	t.buf = nil
-	x.memory -= size(len(b))
+	b := t.buffer
+	t.buffer = buffer{}
+	x.memory -= size(len(b.b))
 	t.state = idle
 	t.busy = [maxR2T]bool{}
 	t.next, x.free = x.free, t
@@ -447,7 +454,7 @@ func (t *task) sent() {
 	fed := x.fed
 	x.change.Broadcast()
 	x.mu.Unlock()
-	x.srv.pool.put(b, x.id)
+	x.pool.put(b)
 	if fed {
 		x.mover.Wake()
 	}
