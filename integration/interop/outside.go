@@ -38,6 +38,10 @@ var outsides = []outside{
 		what: "a remote disk as a block device of the kernel", document: deviceHead},
 	{part: partDevice, log: "chaos", test: "TestGuestOfAVhostUserDisk", limit: 10 * time.Minute, title: "disks of guests",
 		what: "a guest of QEMU with a remote disk", document: guestHead},
+	{part: partISCSI, log: "initiators", test: "TestKernelISER", limit: 10 * time.Minute, title: "the kernel's iSER initiator",
+		what: "ib_iser over soft-iWARP", document: iscsiHead, mayLack: true},
+	{part: partISCSI, log: "initiators", test: "TestKernelTCP", limit: 10 * time.Minute, title: "the kernel's iSCSI initiator",
+		what: "iscsi_tcp", document: iscsiTCPHead, mayLack: true},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
 		what: "README's two hosts with systemd", document: mountedHead, mayLack: true, apart: true},
 }
@@ -162,6 +166,21 @@ const guestHead = `
 
 A guest of QEMU has a disk of the exporting host's through the attaching host's vhost-user socket; fio writes and verifies it in the guest
 meanwhile, and in the end the exported file is compared with what the guest reads.
+
+`
+
+const iscsiHead = `
+## The kernel's iSER initiator
+
+In the virtual machine the kernel's ib_iser, which open-iscsi has log in over soft-iWARP, uses our iSCSI target in a network namespace of its
+own. ext4 is made on the disk; fio writes and verifies files and the disk; in the end the disk is compared with the target's file.
+
+`
+
+const iscsiTCPHead = `
+## The kernel's iSCSI initiator
+
+The same with iscsi_tcp, with digests, at the same port.
 
 `
 
