@@ -66,22 +66,37 @@ type counters struct {
 	bad, strays, notAdmitted, excess, inits, badCookies, noRoom atomic.Uint64
 }
 
-// Listen makes an Endpoint on conn, which it then owns, even if it fails. It fails for an
-// impossible Config and with the kernel's error.
-func Listen(conn *net.UDPConn, cfg Config) (*Endpoint, error) {
-	if err := cfg.check(); err != nil {
-		conn.Close()
-		return nil, err
+// Listen makes an Endpoint on conn, which it then owns, even if it fails. Of a
+// *net.UDPConn it uses the kernel's calls for many packets at once. Another PacketConn, for
+// example in memory for tests, has one address, which is a *net.UDPAddr, as are those of its
+// packets, and loses what is longer than its path carries. Listen fails for an impossible
+// Config and with the kernel's error.
+func Listen(conn net.PacketConn, cfg Config) (*Endpoint, error) {
+	err := cfg.check()
+	var sock carrier
+	if err == nil {
+		sock, err = newCarrier(conn, cfg.NoOffload)
 	}
-	sock, err := newSocket(conn, cfg.NoOffload)
 	if err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("sctp: prepare the UDP socket %v: %w", conn.LocalAddr(), err)
+		return nil, err
 	}
 	return newEndpoint(sock, cfg), nil
 }
 
-// carrier carries packets: a UDP socket, or a network in memory in tests.
+func newCarrier(conn net.PacketConn, plain bool) (sock carrier, err error) {
+	if udp, ok := conn.(*net.UDPConn); ok {
+		sock, err = newSocket(udp, plain)
+	} else {
+		sock, err = newPacketConn(conn)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sctp: prepare the UDP socket %v: %w", conn.LocalAddr(), err)
+	}
+	return sock, nil
+}
+
+// carrier carries packets: a UDP socket, or another net.PacketConn.
 type carrier interface {
 	// send sends the packets of s.batch from s.from to one address.
 	send(to netip.AddrPort, s *sender) error
