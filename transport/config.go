@@ -21,8 +21,8 @@ type Config struct {
 	// ListenSCTP for the others.
 	Kind Kind
 
-	// Network, if not nil, carries the connections of Kind TCP instead of the host's TCP.
-	// The Protector still decides about them.
+	// Network, if not nil, carries the connections of Kind TCP and the packets of SCTPUDP
+	// instead of the host's TCP and UDP. The Protector still decides about them.
 	Network Network
 
 	// Local is the address that Dial binds to; if it is invalid the kernel chooses.
@@ -69,14 +69,17 @@ type Config struct {
 	OnRefused func(Flow, error)
 }
 
-// Network carries connections instead of the host's TCP, for example in memory for tests
-// (package verbs/verbstest). Addresses are *net.TCPAddr. Connections with a CloseWrite
-// that ends the sending direction can end gracefully.
+// Network carries connections and packets instead of the host's TCP and UDP, for example in
+// memory for tests (package verbs/verbstest). Addresses are *net.TCPAddr and *net.UDPAddr.
+// Connections with a CloseWrite that ends the sending direction can end gracefully.
 type Network interface {
 	// Dial connects to remote, from local where that is valid.
 	Dial(ctx context.Context, local netip.Addr, remote netip.AddrPort) (net.Conn, error)
 	// Listen listens on local; port 0 picks a free one.
 	Listen(local netip.AddrPort) (net.Listener, error)
+	// ListenPacket takes packets to local, which may have no address; port 0 picks a free
+	// one.
+	ListenPacket(local netip.AddrPort) (net.PacketConn, error)
 }
 
 func (c *Config) admitTimeout() time.Duration {

@@ -63,7 +63,7 @@ func attempts(ctx context.Context, f Flow, prepare, dial func() error) error {
 
 // associateUDP sets up an association on a new socket, which closeCarrier closes.
 func associateUDP(ctx context.Context, port uint16, f Flow, lo, hi uint16, cfg *Config) (g *gate, closeCarrier func(), err error) {
-	conn, err := bindUDP(f, lo, hi)
+	conn, err := cfg.bindUDP(f, lo, hi)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,17 +92,20 @@ func associateUDP(ctx context.Context, port uint16, f Flow, lo, hi uint16, cfg *
 
 // bindUDP returns a socket bound to the flow's local address, or to the one that routes
 // to the remote address, and to a port of the range, or any port.
-func bindUDP(f Flow, lo, hi uint16) (*net.UDPConn, error) {
+func (c *Config) bindUDP(f Flow, lo, hi uint16) (conn net.PacketConn, err error) {
 	local := f.Local.Addr()
-	if !local.IsValid() {
-		var err error
+	if !local.IsValid() && c.Network == nil {
 		if local, err = sockio.Source(f.Remote); err != nil {
 			return nil, err
 		}
 	}
-	var conn *net.UDPConn
-	err := eachPort(lo, hi, func(port uint16) (err error) {
-		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, port)))
+	err = eachPort(lo, hi, func(port uint16) (err error) {
+		at := netip.AddrPortFrom(local, port)
+		if c.Network != nil {
+			conn, err = c.Network.ListenPacket(at)
+		} else {
+			conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+		}
 		return err
 	})
 	return conn, err

@@ -39,8 +39,8 @@ type Endpoints struct {
 // udpSocket is a socket of listeners and of the associations of earlier ones.
 type udpSocket struct {
 	es      *Endpoints
-	at      netip.AddrPort // 0.0.0.0 for all addresses, including IPv6
-	raw     syscall.RawConn
+	at      netip.AddrPort  // 0.0.0.0 for all addresses, including IPv6
+	raw     syscall.RawConn // nil for a Network's
 	ep      *sctp.Endpoint
 	drained sync.WaitGroup
 
@@ -65,9 +65,9 @@ func udpAddr(at netip.AddrPort) netip.AddrPort {
 	return at
 }
 
-// listen makes the sockets at an address use cfg: existing ones, and a new one if one is
-// needed.
-func (es *Endpoints) listen(ctx context.Context, at netip.AddrPort, cfg func(*udpSocket) sctp.Config) (*udpListener, error) {
+// listen makes the sockets at an address use cfg: existing ones, and a new one, of the
+// Network if there is one, if one is needed.
+func (es *Endpoints) listen(ctx context.Context, n Network, at netip.AddrPort, cfg func(*udpSocket) sctp.Config) (*udpListener, error) {
 	l := &udpListener{es: es, at: udpAddr(at), cfg: cfg}
 	all := udpAddr(netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()))
 	es.mu.Lock()
@@ -90,7 +90,7 @@ func (es *Endpoints) listen(ctx context.Context, at netip.AddrPort, cfg func(*ud
 		if wild != nil {
 			break
 		}
-		s, err := es.openLocked(ctx, at, beside, cfg)
+		s, err := es.openLocked(ctx, n, at, beside, cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +100,7 @@ func (es *Endpoints) listen(ctx context.Context, at netip.AddrPort, cfg func(*ud
 	case wild != nil:
 		l.sockets = []*udpSocket{wild}
 	default:
-		s, err := es.openLocked(ctx, at, nil, cfg)
+		s, err := es.openLocked(ctx, n, at, nil, cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -121,28 +121,16 @@ func (es *Endpoints) listen(ctx context.Context, at netip.AddrPort, cfg func(*ud
 }
 
 // openLocked opens a socket that shares its port with those in beside.
-func (es *Endpoints) openLocked(ctx context.Context, at netip.AddrPort, beside []*udpSocket, cfg func(*udpSocket) sctp.Config) (*udpSocket, error) {
+func (es *Endpoints) openLocked(ctx context.Context, n Network, at netip.AddrPort, beside []*udpSocket, cfg func(*udpSocket) sctp.Config) (*udpSocket, error) {
 	s := &udpSocket{es: es, at: udpAddr(at)}
-	var lc net.ListenConfig
-	if len(beside) > 0 {
-		lc.Control = func(_, _ string, c syscall.RawConn) error { return sharePort(c, true) }
-	}
-	for _, o := range beside {
-		if err := sharePort(o.raw, true); err != nil {
-			return nil, err
-		}
-		defer sharePort(o.raw, false)
-	}
-	pc, err := lc.ListenPacket(ctx, "udp", at.String())
-	if err != nil {
-		return nil, err
-	}
-	conn := pc.(*net.UDPConn)
-	if s.raw, err = conn.SyscallConn(); err == nil {
-		err = sharePort(s.raw, false)
+	var conn net.PacketConn
+	var err error
+	if n != nil {
+		conn, err = n.ListenPacket(at)
+	} else {
+		conn, err = s.bindLocked(ctx, at, beside)
 	}
 	if err != nil {
-		conn.Close()
 		return nil, err
 	}
 	if s.ep, err = sctp.Listen(conn, cfg(s)); err != nil {
@@ -161,6 +149,36 @@ func (es *Endpoints) openLocked(ctx context.Context, at netip.AddrPort, beside [
 	}
 	es.all[s.at] = s
 	return s, nil
+}
+
+// bindLocked binds the socket to a port of the host's UDP.
+func (s *udpSocket) bindLocked(ctx context.Context, at netip.AddrPort, beside []*udpSocket) (*net.UDPConn, error) {
+	var lc net.ListenConfig
+	if len(beside) > 0 {
+		lc.Control = func(_, _ string, c syscall.RawConn) error { return sharePort(c, true) }
+	}
+	for _, o := range beside {
+		if o.raw == nil {
+			continue
+		}
+		if err := sharePort(o.raw, true); err != nil {
+			return nil, err
+		}
+		defer sharePort(o.raw, false)
+	}
+	pc, err := lc.ListenPacket(ctx, "udp", at.String())
+	if err != nil {
+		return nil, err
+	}
+	conn := pc.(*net.UDPConn)
+	if s.raw, err = conn.SyscallConn(); err == nil {
+		err = sharePort(s.raw, false)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
 // sharePort lets other sockets of the same user bind to the port. The kernel checks this
@@ -263,7 +281,7 @@ func (l *SCTPListener) listenUDP(ctx context.Context, es *Endpoints) error {
 		}
 		return err
 	}
-	b, err := es.listen(ctx, l.flow.Local, func(s *udpSocket) sctp.Config {
+	b, err := es.listen(ctx, l.cfg.Network, l.flow.Local, func(s *udpSocket) sctp.Config {
 		c := sc
 		c.Accept = func(a *sctp.Assoc) assoc.Receiver { return l.arrived(s, a) }
 		return c

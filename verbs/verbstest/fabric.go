@@ -29,8 +29,12 @@ type Fabric struct {
 	mu        sync.Mutex // guards the fields below it; taken before a pipe's
 	hosts     []*Host
 	listeners map[netip.AddrPort]*listener
-	conns     []*conn // both ends of each, in order: a run under a fake clock may have to be repeatable
-	port      uint16  // the last that was given away
+	sockets   map[netip.AddrPort]*socket
+	born      int         // how many there have been
+	late      []datagram  // packets under way, by when they arrive
+	timer     *time.Timer // of the first
+	conns     []*conn     // both ends of each, in order: a run under a fake clock may have to be repeatable
+	port      uint16      // the last that was given away
 	faults
 }
 
@@ -40,11 +44,15 @@ type faults struct {
 	paused  bool
 	held    bool
 	refused bool
+
+	// Two sockets exchange packets unless both were there at the last cut, or one of them was
+	// not yet when new ones began to be refused.
+	cut, refusedFrom int
 }
 
 // New makes a Fabric without hosts.
 func New() *Fabric {
-	return &Fabric{listeners: make(map[netip.AddrPort]*listener), port: 32767}
+	return &Fabric{listeners: make(map[netip.AddrPort]*listener), sockets: make(map[netip.AddrPort]*socket), port: 32767}
 }
 
 // Host is one end of a Fabric, with an address and a name.
@@ -54,7 +62,9 @@ type Host struct {
 	addr   netip.Addr
 	faults // of its connections, in addition to the Fabric's
 
-	delay func() time.Duration // guarded by Fabric.mu
+	delay   func() time.Duration                     // guarded by Fabric.mu
+	carry   func(out bool, size int) []time.Duration // guarded by Fabric.mu
+	packets Packets                                  // guarded by Fabric.mu
 }
 
 // Host adds a host, whose name is the identity that its peers see. The addresses of
@@ -83,7 +93,8 @@ func (h *Host) Transport() *transport.Config {
 }
 
 // Cut loses every connection that there is, as when a path is gone for good. New ones
-// may be made.
+// may be made. Sockets for packets that there are exchange no more with one another, and
+// are not told.
 func (f *Fabric) Cut() { f.cut(nil) }
 
 // Cut loses every connection of the host's, at both ends.
@@ -92,6 +103,7 @@ func (h *Host) Cut() { h.fabric.cut(h) }
 func (f *Fabric) cut(of *Host) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.faultsLocked(of).cut = f.born
 	for _, c := range f.conns {
 		if c.isOf(of) {
 			c.in.fail(syscall.ECONNRESET)
@@ -101,14 +113,15 @@ func (f *Fabric) cut(of *Host) {
 }
 
 // Pause holds back what is sent, until Pause(false); QP.Paused reports it. Nothing is
-// lost, and no connection ends by it.
+// lost but packets, whose sender is told (EPERM), and no connection ends by it.
 func (f *Fabric) Pause(on bool) { f.change(nil, func() { f.paused = on }) }
 
 // Pause holds back what the host sends and is sent, as Fabric.Pause does.
 func (h *Host) Pause(on bool) { h.fabric.change(h, func() { h.paused = on }) }
 
 // Hold holds back what the host sends and is sent, until Hold(false), and nobody is told,
-// as when a network swallows packets. New connections are made, and get no answer.
+// as when a network swallows packets: those are lost. New connections are made, and get no
+// answer.
 func (h *Host) Hold(on bool) { h.fabric.change(h, func() { h.held = on }) }
 
 // change changes what the connections of a host suffer from, or with nil all.
@@ -149,11 +162,30 @@ func (f *Fabric) Corrupt(to *Host) {
 	}
 }
 
-// Refuse has new connections refused, until Refuse(false).
-func (f *Fabric) Refuse(on bool) { f.change(nil, func() { f.refused = on }) }
+// Refuse has new connections refused, until Refuse(false). Of the packets of sockets that are
+// opened meanwhile none arrives.
+func (f *Fabric) Refuse(on bool) { f.refuse(nil, on) }
 
 // Refuse has new connections from the host and to it refused, as Fabric.Refuse does.
-func (h *Host) Refuse(on bool) { h.fabric.change(h, func() { h.refused = on }) }
+func (h *Host) Refuse(on bool) { h.fabric.refuse(h, on) }
+
+func (f *Fabric) refuse(of *Host, on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.faultsLocked(of)
+	if on && !x.refused {
+		x.refusedFrom = f.born
+	}
+	x.refused = on
+}
+
+// faultsLocked returns the faults of a host, or with nil the Fabric's.
+func (f *Fabric) faultsLocked(of *Host) *faults {
+	if of == nil {
+		return &f.faults
+	}
+	return &of.faults
+}
 
 // network is a Host as transport sees it.
 type network Host

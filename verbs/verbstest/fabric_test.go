@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 	"github.com/ironwarp/ironwarp/verbs/verbstest"
 	"go.uber.org/goleak"
@@ -29,6 +30,11 @@ type pair struct {
 }
 
 func newPair(t *testing.T) *pair {
+	t.Helper()
+	return newPairOver(t, transport.TCP)
+}
+
+func newPairOver(t *testing.T, kind transport.Kind) *pair {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
@@ -62,7 +68,12 @@ func newPair(t *testing.T) *pair {
 	bdev, bpd, bm, bcfg := end("beta")
 	_ = adev
 	p.am, p.bm, p.acq, p.bcq = am, bm, acfg.SendCQ, bcfg.SendCQ
-	ln, err := bdev.Listen(ctx, p.beta.Addr(0), verbs.ListenConfig{Transport: p.beta.Transport()})
+	over := func(h *verbstest.Host) *transport.Config {
+		cfg := h.Transport()
+		cfg.Kind = kind
+		return cfg
+	}
+	ln, err := bdev.Listen(ctx, p.beta.Addr(0), verbs.ListenConfig{Transport: over(p.beta)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +93,7 @@ func newPair(t *testing.T) *pair {
 		}
 	}()
 	p.dial = func() (*verbs.QP, error) {
-		return apd.Dial(ctx, verbs.DialConfig{Remote: ln.Addr(), Transport: p.alpha.Transport(), QP: acfg})
+		return apd.Dial(ctx, verbs.DialConfig{Remote: ln.Addr(), Transport: over(p.alpha), QP: acfg})
 	}
 	if p.a, err = p.dial(); err != nil {
 		t.Fatal(err)
