@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,14 +21,15 @@ import (
 // client is a host that attaches the disk, and its administrator, who attaches it again
 // when it was lost.
 type client struct {
-	w      *world
-	name   string
-	number int
-	plan   clientPlan
-	links  []*verbstest.Host // one for each path
-	local  *verbstest.Host   // by which its programs reach its NBD server
-	done   chan struct{}
-	idle   chan struct{} // closed when it has detached the disk at the end
+	w       *world
+	name    string
+	number  int
+	plan    clientPlan
+	links   []*verbstest.Host // one for each path
+	packets []*packetPath     // of these over SCTP, else nil
+	local   *verbstest.Host   // by which its programs reach its NBD server
+	done    chan struct{}
+	idle    chan struct{} // closed when it has detached the disk at the end
 
 	once   sync.Once    // closes idle
 	budget atomic.Int64 // operations
@@ -74,35 +73,29 @@ func newClient(w *world, name string, plan clientPlan) *client {
 		if k > 0 {
 			h = h.Link()
 		}
+		c.links, c.packets = append(c.links, h), append(c.packets, nil)
+		if plan.sctp != nil && plan.sctp[k] != nil {
+			c.packets[k] = &packetPath{lossy: plan.sctp[k], from: from, rnd: w.rand(fmt.Sprint(c.name, k)), fates: &w.fates}
+			h.Carry(c.packets[k].carry)
+			continue
+		}
 		rnd, mu := w.rand(fmt.Sprint(c.name, k)), new(sync.Mutex)
 		h.Delay(func() time.Duration {
 			mu.Lock()
 			defer mu.Unlock()
 			return logTime(rnd, from, 4*from)
 		})
-		c.links = append(c.links, h)
 	}
 	return c
 }
 
-// network is what a process dials by. Once it is dead it does not.
-type network struct {
-	transport.Network
-	p *process
-}
-
-func (n network) Dial(ctx context.Context, local netip.Addr, remote netip.AddrPort) (net.Conn, error) {
-	if n.p.dead.Load() {
-		return nil, syscall.ENETDOWN
-	}
-	return n.Network.Dial(ctx, local, remote)
-}
-
 // path is the configuration of a path of the process.
 func (p *clientProcess) path(i int) rtrs.PathConfig {
-	t := p.c.links[i].Transport()
-	t.Network = network{t.Network, p.process}
-	return rtrs.PathConfig{Name: pathName(i), Remote: p.w.host.Addr(port), Transport: t}
+	kind := transport.TCP
+	if p.c.packets[i] != nil {
+		kind = transport.SCTPUDP
+	}
+	return rtrs.PathConfig{Name: pathName(i), Remote: p.w.host.Addr(port), Transport: p.transport(p.c.links[i], kind)}
 }
 
 // live has the client work until the world ends.
@@ -444,7 +437,7 @@ func (c *client) kill() {
 		c.mu.Unlock()
 		return
 	}
-	p.dead.Store(true)
+	p.die()
 	rc := p.rc
 	c.mu.Unlock()
 	for _, l := range c.links {

@@ -7,7 +7,10 @@
 // What runs is the product: rnbd, rtrs, verbs, rdmap, ddp, mpa, and nbd in front of a third
 // of the clients. Below it are an in-memory network (verbstest) whose links are cut, swallow
 // what is sent, are without their security association, refuse, and take different times, so
-// that paths overtake one another; and a disk in memory with a volatile cache. The server's
+// that paths overtake one another (TestSeedsSCTP has some of the paths, in one session with
+// the others, run over SCTP: by the product's ddp/sctpadapt and transport/sctp, whose packets
+// are lost, doubled, too long, overtake one another, and for a while get through in one
+// direction or in none); and a disk in memory with a volatile cache. The server's
 // process is killed, its host loses its power and comes back, with or without a word; clients
 // are killed, isolated until another takes their place, and lose and get paths; storage is
 // slow, fails, writes short, and is opened again under its users; disks are detached in use.
@@ -35,10 +38,14 @@
 //
 // # How far a seed repeats a run
 //
-// All random numbers are of the seed, each link and each purpose with its own sequence,
-// time is the bubble's, and the tests run on one processor: the runs of a seed have the same
-// events at the same times (25 of 25 seeds; with two processors 2 of 25, because it is
-// chance then which of two goroutines goes first that can run at the same moment; and half
-// of the seeds where other programs take the processor away). Another machine, another version
-// of Go, the race detector, or a change of the product make it another run.
+// All random numbers are of the seed, those of crypto/rand too, each link and each purpose
+// with its own sequence, time is the bubble's, and the tests run on one processor: the runs of
+// a seed have the same events at the same times (TestSeedRepeatsItsRun). With two processors
+// most do not, because it is chance then which of two goroutines goes first that can run at the
+// same moment; nor do some where other programs take the processor away, or where several
+// timers are due at one moment, of which synctest draws the first. Another machine, another
+// version of Go, the race detector, or a change of the product make it another run.
+//
+// What is drawn for SCTP has sequences of its own: a seed without it draws what it drew
+// before, and the seeds of the two tests are kept apart.
 package simulation

@@ -16,6 +16,9 @@ import (
 func (w *world) play() {
 	var undone sync.WaitGroup
 	undone.Go(w.administer)
+	if len(w.plan.outages) > 0 {
+		undone.Go(w.lose)
+	}
 	for _, a := range w.plan.actions {
 		sleep(a.after)
 		w.happens("%s: client %d, path %d, for %v", kindNames[a.kind], a.client, a.path, a.last)

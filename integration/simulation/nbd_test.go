@@ -30,6 +30,7 @@ type program struct {
 	*nbdtest.Client
 	p      *clientProcess
 	disk   *rnbd.Disk // behind the server
+	number int64
 	left   atomic.Int64
 	last   time.Duration // it lives on with that under way
 	polite bool          // it disconnects in NBD's words then
@@ -89,7 +90,7 @@ func (p *clientProcess) program(nc net.Conn, a *attachment, d *rnbd.Disk, rnd *r
 	if rnd.IntN(3) == 0 {
 		connect = nbdtest.ConnectExtended
 	}
-	g := &program{p: p, disk: d, last: logTime(rnd, 10*time.Microsecond, 200*time.Millisecond), polite: rnd.IntN(4) == 0,
+	g := &program{p: p, disk: d, number: p.w.programs.Add(1), last: logTime(rnd, 10*time.Microsecond, 200*time.Millisecond), polite: rnd.IntN(4) == 0,
 		over: make(chan struct{})}
 	g.left.Store(int64(1 + rnd.IntN(12)))
 	var err error
@@ -101,7 +102,7 @@ func (p *clientProcess) program(nc net.Conn, a *attachment, d *rnbd.Disk, rnd *r
 		return false
 	}
 	p.w.seeSize(a, g.Size)
-	p.w.happens("%s: NBD client %p connects", p.c.name, g)
+	p.w.happens("%s: NBD client %d connects", p.c.name, g.number)
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
@@ -130,7 +131,7 @@ func (g *program) kill() {
 		w.mu.Lock()
 		g.end = w.now()
 		w.mu.Unlock()
-		w.happens("%s: NBD client %p ends", g.p.c.name, g)
+		w.happens("%s: NBD client %d ends", g.p.c.name, g.number)
 	})
 }
 

@@ -25,11 +25,13 @@ type plan struct {
 	noPath    rtrs.NoPath
 	actions   []action
 	orders    []action // of the server's administrator
+	outages   []outage
 }
 
 // clientPlan is what is drawn of a client.
 type clientPlan struct {
 	delays []time.Duration // of the paths
+	sctp   []*lossy        // of these over SCTP, else nil; nil: no path is
 	reader bool
 	nbd    bool // its programs use the disk by NBD
 }

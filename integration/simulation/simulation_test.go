@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/cryptotest"
 	"testing/synctest"
 	"time"
 
@@ -31,10 +32,11 @@ const patience = 3 * time.Minute
 // that a client is gone, and to wait for it.
 const settled = 30 * time.Second
 
-// simulate is one run.
-func simulate(t *testing.T, seed uint64, verbose bool) (w *world) {
-	synctest.Test(t, func(*testing.T) {
-		w = newWorld(seed, verbose)
+// simulate is one run. With sctp some of its paths are SCTP's, and else it is the same.
+func simulate(t *testing.T, seed uint64, sctp, verbose bool) (w *world) {
+	synctest.Test(t, func(t *testing.T) {
+		cryptotest.SetGlobalRandom(t, seed)
+		w = newWorld(seed, sctp, verbose)
 		w.run()
 	})
 	w.judge() // the search for an order has a limit in real time
@@ -65,6 +67,7 @@ func (w *world) run() {
 	w.audit()
 	w.takeServer().stop()
 	w.disposal.Wait()
+	w.countPackets()
 }
 
 // await waits until all clients have done something.
@@ -110,11 +113,13 @@ var kept = []uint64{
 	443129, // an OPEN came after its CLOSE: rtrs.TestControlRequestIsNotCarriedOutWhenWhatMakesItVoidIsLost
 }
 
-// fewSeeds and fewest are how many runs there are unless somebody asks for more, and with
-// -short. Each costs 5 to 7 ms of processor time.
-const (
-	fewSeeds = 10000
-	fewest   = 1000
+// runs are how many there are unless somebody asks for more, and with -short.
+type runs struct{ few, fewest uint64 }
+
+// Each run costs 5 to 7 ms of processor time, and 20 with paths over SCTP.
+var (
+	runsTCP  = runs{10000, 1000}
+	runsSCTP = runs{1000, 100}
 )
 
 // fromEnvironment returns a number, or def.
@@ -132,14 +137,29 @@ func fromEnvironment(t *testing.T, name string, def uint64) uint64 {
 }
 
 // TestSeeds runs what each seed draws, and finds nothing wrong.
-func TestSeeds(t *testing.T) {
+func TestSeeds(t *testing.T) { runSeeds(t, runsTCP, kept, false) }
+
+// TestSeedsSCTP is TestSeeds with paths over SCTP, whose packets are lost, doubled and
+// overtake one another.
+func TestSeedsSCTP(t *testing.T) {
+	all := runSeeds(t, runsSCTP, nil, true)
+	for what, n := range all.each() {
+		t.Logf("packets %s: %d", what, *n)
+		if *n == 0 {
+			t.Errorf("of all packets none was %s", what)
+		}
+	}
+}
+
+// runSeeds runs the kept seeds, and those that are asked for.
+func runSeeds(t *testing.T, r runs, kept []uint64, sctp bool) (all fates) {
 	if checks.Weakened {
 		t.Skip("the runs are the same in both builds")
 	}
 	first := fromEnvironment(t, "IRONWARP_SIMULATION_FIRST", 1)
-	few := uint64(fewSeeds)
+	few := r.few
 	if testing.Short() {
-		few = fewest
+		few = r.fewest
 	}
 	n := fromEnvironment(t, "IRONWARP_SIMULATION_SEEDS", few)
 	seeds := slices.Clone(kept)
@@ -149,25 +169,60 @@ func TestSeeds(t *testing.T) {
 	begin := time.Now()
 	failed := 0
 	for _, seed := range seeds {
-		if w := simulate(t, seed, false); len(w.faults) > 0 {
-			t.Errorf("seed %d (IRONWARP_SIMULATION_SEED=%d go test ./integration/simulation -run TestSeed$ -v shows it):\n%s", seed, seed, strings.Join(w.faults, "\n"))
+		w := simulate(t, seed, sctp, false)
+		all.add(w.fates)
+		if len(w.faults) > 0 {
+			t.Errorf("seed %d (IRONWARP_SIMULATION_SEED=%d go test ./integration/simulation -run %s$ -v shows it):\n%s", seed, seed, strings.Replace(t.Name(), "Seeds", "Seed", 1), strings.Join(w.faults, "\n"))
 			if failed++; failed == 10 {
 				break
 			}
 		}
 	}
 	t.Logf("%d seeds, %v each", len(seeds), time.Since(begin)/time.Duration(len(seeds)))
+	return all
 }
 
 // TestSeed shows the run of one seed.
-func TestSeed(t *testing.T) {
+func TestSeed(t *testing.T) { showSeed(t, false) }
+
+// TestSeedSCTP shows the run of one seed with paths over SCTP.
+func TestSeedSCTP(t *testing.T) { showSeed(t, true) }
+
+func showSeed(t *testing.T, sctp bool) {
 	seed := fromEnvironment(t, "IRONWARP_SIMULATION_SEED", 0)
 	if seed == 0 {
 		seed = 1
 	}
-	w := simulate(t, seed, true)
+	w := simulate(t, seed, sctp, true)
 	t.Logf("the plan: %+v\n%s", w.plan, strings.Join(w.events, "\n"))
+	if sctp {
+		t.Logf("the packets: %+v", w.fates)
+	}
 	if len(w.faults) > 0 {
 		t.Errorf("seed %d:\n%s", seed, strings.Join(w.faults, "\n"))
+	}
+}
+
+// TestSeedRepeatsItsRun: the same events come at the same times. A run is another one where
+// the machine takes the processor away from it, and some are where several things happen at
+// one time. But of most seeds there are soon two runs that are the same.
+func TestSeedRepeatsItsRun(t *testing.T) {
+	const seeds, tries, least = 20, 10, 15
+	for _, sctp := range []bool{false, true} {
+		repeated := 0
+		for seed := uint64(1); seed <= seeds; seed++ {
+			var seen [][]string
+			for range tries {
+				events := simulate(t, seed, sctp, true).events
+				if slices.ContainsFunc(seen, func(s []string) bool { return slices.Equal(s, events) }) {
+					repeated++
+					break
+				}
+				seen = append(seen, events)
+			}
+		}
+		if repeated < least {
+			t.Errorf("paths over SCTP %v: of %d seeds %d have repeated a run", sctp, seeds, repeated)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -28,17 +29,21 @@ const (
 
 // world is one run: a network, a server with a disk, its clients, and what they did.
 type world struct {
-	seed    uint64
-	verbose bool
-	plan    plan
-	begin   time.Time
-	fabric  *verbstest.Fabric
-	host    *verbstest.Host // the server's
-	disk    *disk
-	ticks   atomic.Int64
-	over    atomic.Bool   // the clients end
-	end     chan struct{} // closed then
-	leave   chan struct{} // closed when their sessions end
+	seed     uint64
+	sctp     bool // some of the paths are SCTP's
+	verbose  bool
+	plan     plan
+	begin    time.Time
+	fabric   *verbstest.Fabric
+	host     *verbstest.Host // the server's
+	disk     *disk
+	ticks    atomic.Int64
+	programs atomic.Int64  // NBD clients that there have been
+	over     atomic.Bool   // the clients end
+	end      chan struct{} // closed then
+	leave    chan struct{} // closed when their sessions end
+
+	fates fates // of packets; guarded by the fabric
 
 	clients  []*client
 	disposal sync.WaitGroup // of processes that were killed
@@ -82,9 +87,12 @@ type growth struct {
 	size uint64
 }
 
-func newWorld(seed uint64, verbose bool) *world {
+func newWorld(seed uint64, sctp, verbose bool) *world {
 	w := &world{seed: seed, verbose: verbose, begin: time.Now(), fabric: verbstest.New(), admitted: make(map[block.ID]*admission), end: make(chan struct{}), leave: make(chan struct{})}
 	w.plan = draw(w.rand("plan"), w.rand("orders"), w.rand("nbd"), w.rand("no path"))
+	if w.sctp = sctp; sctp {
+		w.plan.addSCTP(w.rand("sctp"))
+	}
 	w.host = w.fabric.Host("server")
 	w.disk = newDisk(w)
 	for i, c := range w.plan.clients {
@@ -158,6 +166,9 @@ type process struct {
 	dead atomic.Bool
 	dev  *verbs.Device
 	ulp  *verbs.ULP
+
+	mu      sync.Mutex       // guards the fields below it
+	sockets []net.PacketConn // that it has opened
 }
 
 func (w *world) newProcess() *process {
@@ -178,7 +189,7 @@ type server struct {
 	store     *handle
 	nb        *rnbd.Server
 	rt        *rtrs.Server
-	ln        *verbs.Listener
+	lns       []*verbs.Listener // one for each kind of path
 	accepting sync.WaitGroup
 }
 
@@ -194,21 +205,36 @@ func (w *world) startServer() {
 	s.rt, err = rtrs.NewServer(rtrs.ServerConfig{ULP: s.ulp, QueueDepth: w.plan.depth, MaxIO: rtrs.MinMaxIO, Linger: w.plan.linger,
 		Heartbeat: w.plan.heartbeat, Logger: w.log("server"), NewSession: s.session})
 	must(err)
-	s.ln, err = s.dev.Listen(context.Background(), w.host.Addr(port), verbs.ListenConfig{Transport: w.host.Transport()})
+	s.listen(transport.TCP)
+	if w.sctp {
+		s.listen(transport.SCTPUDP)
+	}
+	w.mu.Lock()
+	w.server = s
+	w.mu.Unlock()
+	w.happens("server started")
+}
+
+func (s *server) listen(kind transport.Kind) {
+	ln, err := s.dev.Listen(context.Background(), s.w.host.Addr(port), verbs.ListenConfig{Transport: s.transport(s.w.host, kind)})
 	must(err)
+	s.lns = append(s.lns, ln)
 	s.accepting.Go(func() {
 		for {
-			cr, err := s.ln.Accept(context.Background())
+			cr, err := ln.Accept(context.Background())
 			if err != nil {
 				return
 			}
 			s.rt.Handle(cr)
 		}
 	})
-	w.mu.Lock()
-	w.server = s
-	w.mu.Unlock()
-	w.happens("server started")
+}
+
+// deafen has the server accept nobody any more.
+func (s *server) deafen() {
+	for _, ln := range s.lns {
+		ln.Close()
+	}
 }
 
 func (s *server) addExport() error {
@@ -267,12 +293,12 @@ func (s *server) session(i rtrs.SessionInfo) (rtrs.ServerHandler, error) {
 // says nothing about it if it is silent, until it is back.
 func (s *server) kill(power, silent bool) {
 	w := s.w
-	s.dead.Store(true)
+	s.die()
 	s.store.kill()
 	if silent {
 		w.host.Hold(true)
 	}
-	s.ln.Close()
+	s.deafen()
 	if !silent {
 		w.host.Cut()
 	}
@@ -290,7 +316,7 @@ func (s *server) kill(power, silent bool) {
 
 // stop ends the run's last server.
 func (s *server) stop() {
-	s.ln.Close()
+	s.deafen()
 	s.accepting.Wait()
 	if err := s.rt.Close(); err != nil {
 		s.w.wrong("the server does not end: %v", err)
