@@ -366,16 +366,16 @@ func (l *Login) chapStep(text []byte, said map[string]string) ([]byte, error) {
 		l.auth = chapResponse
 		text = AppendPair(text, "CHAP_A", strconv.Itoa(int(a)))
 		text = AppendPair(text, "CHAP_I", strconv.Itoa(int(id)))
-		return AppendPair(text, "CHAP_C", formatBinary(c)), nil
+		return AppendPair(text, "CHAP_C", FormatBinary(c)), nil
 	case l.auth == chapResponse && !begins && named && responds && hasID == asks:
-		got, err := parseBinary(response)
+		got, err := ParseBinary(response)
 		if err != nil {
 			return nil, refuse(LoginInitiatorError, "CHAP_R: %v", err)
 		}
 		var peer *chap.Peer
 		if asks {
 			n, nerr := parseNumber(id)
-			c, cerr := parseBinary(challenge)
+			c, cerr := ParseBinary(challenge)
 			if nerr != nil || cerr != nil || n > 255 {
 				return nil, refuse(LoginInitiatorError, "CHAP_I or CHAP_C is not what it should be")
 			}
@@ -390,7 +390,7 @@ func (l *Login) chapStep(text []byte, said map[string]string) ([]byte, error) {
 		}
 		l.auth, l.CHAPName = chapDone, name
 		if peer != nil {
-			text = AppendPair(AppendPair(text, "CHAP_N", ownName), "CHAP_R", formatBinary(own))
+			text = AppendPair(AppendPair(text, "CHAP_N", ownName), "CHAP_R", FormatBinary(own))
 		}
 		return text, nil
 	}

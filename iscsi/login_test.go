@@ -284,14 +284,14 @@ func authenticate(t *testing.T, p *policy, name, secret, peer, initiator string)
 		t.Fatal(answer, r)
 	}
 	id, _ := strconv.Atoi(f[3])
-	challenge, err := parseBinary(f[5])
+	challenge, err := ParseBinary(f[5])
 	if err != nil {
 		t.Fatal(err)
 	}
 	if peer == "reflect" {
 		peer = " CHAP_I=" + f[3] + " CHAP_C=" + f[5]
 	}
-	answer, r, done = s.say("CHAP_N=" + name + " CHAP_R=" + formatBinary(chap.Response(chap.MD5, uint8(id), []byte(secret), challenge)) + peer)
+	answer, r, done = s.say("CHAP_N=" + name + " CHAP_R=" + FormatBinary(chap.Response(chap.MD5, uint8(id), []byte(secret), challenge)) + peer)
 	if done != (p.established == 1) || done && s.CHAPName != name {
 		t.Error("a session is established without a login, or the other way round")
 	}
@@ -300,14 +300,14 @@ func authenticate(t *testing.T, p *policy, name, secret, peer, initiator string)
 
 func TestCHAP(t *testing.T) {
 	c := &chap.Credentials{Name: "alice", Secret: []byte("initiator's secret"), OwnName: "t", OwnSecret: []byte("the target's secret")}
-	own := formatBinary(chap.Response(chap.MD5, 7, c.OwnSecret, []byte("who?")))
+	own := FormatBinary(chap.Response(chap.MD5, 7, c.OwnSecret, []byte("who?")))
 	for name, x := range map[string]struct {
 		name, secret, peer, initiator string
 		status                        LoginStatus
 		answer                        string
 	}{
 		"right":           {"alice", string(c.Secret), "", "iqn.x:i", LoginOK, ""},
-		"mutual":          {"alice", string(c.Secret), " CHAP_I=7 CHAP_C=" + formatBinary([]byte("who?")), "iqn.x:i", LoginOK, "CHAP_N=t CHAP_R=" + own},
+		"mutual":          {"alice", string(c.Secret), " CHAP_I=7 CHAP_C=" + FormatBinary([]byte("who?")), "iqn.x:i", LoginOK, "CHAP_N=t CHAP_R=" + own},
 		"wrong secret":    {"alice", "initiators secret!", "", "iqn.x:i", LoginAuthFailure, ""},
 		"unknown name":    {"bob", string(c.Secret), "", "iqn.x:i", LoginAuthFailure, ""},
 		"reflected":       {"alice", string(c.Secret), "reflect", "iqn.x:i", LoginAuthFailure, ""},

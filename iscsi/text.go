@@ -92,8 +92,9 @@ func cutPrefix(s, prefix string) (string, bool) {
 	return s[2:], true
 }
 
-// parseBinary reads a hex-constant or base64-constant.
-func parseBinary(s string) ([]byte, error) {
+// ParseBinary reads a hex-constant or base64-constant (RFC 7143 section 6.1). It fails with ErrText, and
+// as the decoders do.
+func ParseBinary(s string) ([]byte, error) {
 	if h, ok := cutPrefix(s, "0x"); ok && h != "" {
 		if len(h)%2 != 0 {
 			h = "0" + h
@@ -106,7 +107,8 @@ func parseBinary(s string) ([]byte, error) {
 	return nil, fmt.Errorf("%.20q: %w", s, ErrText)
 }
 
-func formatBinary(b []byte) string { return "0x" + hex.EncodeToString(b) }
+// FormatBinary returns a hex-constant.
+func FormatBinary(b []byte) string { return "0x" + hex.EncodeToString(b) }
 
 // textBuffer collects a text that spans several PDUs (the C bit).
 type textBuffer struct {

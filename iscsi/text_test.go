@@ -61,7 +61,7 @@ func TestNumbersAndBinaries(t *testing.T) {
 		}
 	}
 	for s, want := range map[string]string{"0x616": "\x06\x16", "0b YQ==": "", "0bYQ==": "a", "0X6162": "ab"} {
-		if got, err := parseBinary(s); string(got) != want || (err != nil) != (want == "") {
+		if got, err := ParseBinary(s); string(got) != want || (err != nil) != (want == "") {
 			t.Error(s, got, err)
 		}
 	}
@@ -89,7 +89,7 @@ func FuzzText(f *testing.F) {
 		var again []byte
 		for _, p := range pairs {
 			again = AppendPair(again, p.Key, p.Value)
-			if _, err := parseBinary(p.Value); err == nil {
+			if _, err := ParseBinary(p.Value); err == nil {
 				parseNumber(p.Value)
 			}
 		}

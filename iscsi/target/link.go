@@ -24,6 +24,8 @@ type link interface {
 	// short.
 	mover(v *iscsi.Values) (iscsi.Datamover, error)
 	Addr() (local, remote net.Addr)
+	// peer tells from whom the connection is, as it was authenticated below, "" if nobody knows.
+	peer() string
 	// paused reports that nothing can come at the moment, since the security association is away.
 	paused() bool
 	ConnectionTerminate()
@@ -67,15 +69,23 @@ type overTCP struct {
 	*tcp.Conn
 	nc       net.Conn
 	ours     *iscsi.Values
-	isPaused func(net.Conn) bool // nil: it never is
+	isPaused func(net.Conn) bool   // nil: it never is
+	peerOf   func(net.Conn) string // nil: nobody knows
 }
 
 func (s *Server) overTCP(nc net.Conn, ours *iscsi.Values) *overTCP {
 	nc.SetWriteDeadline(time.Now().Add(loginTime))
-	return &overTCP{tcp.NewConn(nc), nc, ours, s.cfg.Paused}
+	return &overTCP{tcp.NewConn(nc), nc, ours, s.cfg.Paused, s.cfg.PeerOf}
 }
 
 func (l *overTCP) paused() bool { return l.isPaused != nil && l.isPaused(l.nc) }
+
+func (l *overTCP) peer() string {
+	if l.peerOf == nil {
+		return ""
+	}
+	return l.peerOf(l.nc)
+}
 
 func (l *overTCP) offers() (*iscsi.Values, bool) { return l.ours, false }
 
@@ -93,6 +103,8 @@ type overRDMA struct {
 }
 
 func (l *overRDMA) paused() bool { return l.prot.Paused() }
+
+func (l *overRDMA) peer() string { return string(l.prot.Peer()) }
 
 func (l *overRDMA) offers() (*iscsi.Values, bool) { return l.ours, true }
 
@@ -137,6 +149,8 @@ func (l *streaming) mover(v *iscsi.Values) (iscsi.Datamover, error) {
 }
 
 func (l *streaming) paused() bool { return l.prot.Paused() }
+
+func (l *streaming) peer() string { return string(l.prot.Peer()) }
 
 func (l *streaming) ConnectionTerminate() {
 	l.mu.Lock()

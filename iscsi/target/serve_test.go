@@ -86,13 +86,11 @@ func serveULP(t testing.TB, cfg target.Config, share verbs.ULPConfig, units ...u
 	return s
 }
 
-// serveOn serves units on files as LUNs from 0 on; listen returns the address and what serves it.
-func serveOn(t testing.TB, cfg target.Config, credentials []chap.Credentials, listen func(context.Context, *target.Server) (string, func() error), units ...unit) *served {
+// files makes a device of units on files.
+func files(t testing.TB, units ...unit) (d *lu.Device, paths []string, closers []func() error) {
 	t.Helper()
 	dir := t.TempDir()
-	d := &lu.Device{}
-	s := &served{}
-	var closers []func() error
+	d = &lu.Device{}
 	for i, u := range units {
 		path := filepath.Join(dir, "disk"+string(rune('0'+i)))
 		f, err := os.Create(path)
@@ -119,8 +117,30 @@ func serveOn(t testing.TB, cfg target.Config, credentials []chap.Credentials, li
 		if err := d.Add(uint16(i), x); err != nil {
 			t.Fatal(err)
 		}
-		s.files = append(s.files, path)
+		paths = append(paths, path)
 	}
+	return d, paths, closers
+}
+
+// device is files for a server that has ended when the test ends.
+func device(t testing.TB, units ...unit) *lu.Device {
+	t.Helper()
+	d, _, closers := files(t, units...)
+	t.Cleanup(func() {
+		for _, c := range closers {
+			if err := c(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return d
+}
+
+// serveOn serves units on files as LUNs from 0 on; listen returns the address and what serves it.
+func serveOn(t testing.TB, cfg target.Config, credentials []chap.Credentials, listen func(context.Context, *target.Server) (string, func() error), units ...unit) *served {
+	t.Helper()
+	d, files, closers := files(t, units...)
+	s := &served{files: files}
 	srv := target.NewServer(cfg)
 	if err := srv.Add(&target.Target{Name: targetName, Alias: "a test", Device: d, CHAP: credentials}); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,12 +23,17 @@ import (
 // Target is a target that initiators may log in to.
 type Target struct {
 	Name, Alias string
-	Device      *lu.Device // its Name and PortalGroup are set by Add
-	// Initiators are those that may log in, by name; nil: all.
-	Initiators []string
+	// Device has the units. Its Name and PortalGroup are set by Add and Set. Without it initiators are
+	// told to come back later.
+	Device *lu.Device
+	// Admits reports whether an initiator, by the name that it gives, may see the target and log in;
+	// nil: all may. It does not block.
+	Admits func(o Origin, initiator string) bool
 	// CHAP are the credentials of initiators, by CHAP_N; nil: nobody is asked for any. An initiator
 	// whose CHAP_N is an iSCSI name may use no other name.
 	CHAP []chap.Credentials
+
+	tally *tally
 }
 
 // Config configures a Server. Zero values mean the defaults.
@@ -55,6 +61,9 @@ type Config struct {
 	// ReadAge is how long an initiator may take to answer an RDMA Read (a minute). After that its
 	// session ends.
 	ReadAge time.Duration
+	// PeerOf tells from whom a connection over TCP is, as it was authenticated below TCP; nil: nobody
+	// knows.
+	PeerOf func(net.Conn) string
 }
 
 // Errors of Add.
@@ -99,30 +108,23 @@ func NewServer(cfg Config) *Server {
 	return s
 }
 
-// Add offers a target. It fails with ErrName, with ErrExists, and if credentials are not what they
-// should be (package chap).
+// Add offers a target like Set. It fails as that does, and with ErrExists.
 func (s *Server) Add(t *Target) error {
-	if !iscsi.IsName(t.Name) {
-		return fmt.Errorf("%q: %w", t.Name, ErrName)
-	}
-	for i := range t.CHAP {
-		if err := t.CHAP[i].Check(); err != nil {
-			return fmt.Errorf("target %s: credentials %w", t.Name, err)
-		}
+	if err := t.check(); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.targets[t.Name] != nil {
 		return fmt.Errorf("%s: %w", t.Name, ErrExists)
 	}
-	t.Device.Name, t.Device.PortalGroup = t.Name, s.cfg.PortalGroup
-	s.targets[t.Name] = t
+	s.setLocked(t)
 	return nil
 }
 
 // visible reports whether an initiator may see a target.
-func (t *Target) visible(initiator string) bool {
-	return t.Initiators == nil || slices.Contains(t.Initiators, initiator)
+func (t *Target) visible(o Origin, initiator string) bool {
+	return t.Admits == nil || t.Admits(o, initiator)
 }
 
 // credentials finds those of a CHAP_N.
@@ -168,16 +170,19 @@ func (s *Server) serve(ctx context.Context, l link) {
 	defer l.Close()
 	defer context.AfterFunc(ctx, l.ConnectionTerminate)()
 	late := time.AfterFunc(loginTime, l.ConnectionTerminate)
-	local, remote := l.Addr()
-	p := &portal{Server: s, link: l, local: local.String()}
+	p := &portal{Server: s, link: l, origin: originOf(l)}
 	x, err := p.login()
 	late.Stop()
 	s.loginEnded()
+	log := s.log.With("address", p.origin.Remote.String(), "peer", p.origin.Peer)
 	if err != nil {
-		s.log.Info("target: login failed", "initiator", remote.String(), "error", err)
+		if p.asked != nil {
+			p.asked.tally.refused.Add(1)
+		}
+		log.Info("target: login failed", "error", err)
 		return
 	}
-	log := s.log.With("initiator", x.login.InitiatorName, "target", x.login.TargetName, "address", remote.String())
+	log = log.With("initiator", x.login.InitiatorName, "target", x.login.TargetName)
 	log.Info("target: initiator logged in", "chap", x.login.CHAPName, "discovery", x.login.Discovery, "iser", x.values.Bool(iscsi.KeyRDMAExtensions))
 	err = x.run()
 	log.Info("target: session ended", "error", err)
@@ -189,11 +194,23 @@ func (s *Server) loginEnded() {
 	s.logins--
 }
 
+func originOf(l link) Origin {
+	address := func(a net.Addr) netip.AddrPort {
+		if t, ok := a.(*net.TCPAddr); ok {
+			return netip.AddrPortFrom(t.AddrPort().Addr().Unmap(), t.AddrPort().Port())
+		}
+		return netip.AddrPort{}
+	}
+	local, remote := l.Addr()
+	return Origin{Peer: l.peer(), Local: address(local), Remote: address(remote)}
+}
+
 // portal is the place of a login.
 type portal struct {
 	*Server
 	link    link
-	local   string
+	origin  Origin
+	asked   *Target // for which it asks, whether it may log in or not
 	target  *Target
 	session *session
 }
@@ -245,8 +262,12 @@ func (p *portal) Admit(l *iscsi.Login) (a iscsi.Admission, redirect string, st i
 	if t == nil {
 		return a, "", iscsi.LoginNotFound
 	}
-	if !t.visible(l.InitiatorName) {
+	p.asked = t
+	if !t.visible(p.origin, l.InitiatorName) {
 		return a, "", iscsi.LoginForbidden
+	}
+	if t.Device == nil && !l.Discovery {
+		return a, "", iscsi.LoginUnavailable
 	}
 	p.target, a.Alias = t, t.Alias
 	if t.CHAP != nil {
@@ -284,8 +305,11 @@ func (p *portal) Establish(l *iscsi.Login) (tsih uint16, st iscsi.LoginStatus) {
 		}
 	}
 	defer p.mu.Unlock()
-	if len(p.sessions) >= p.cfg.MaxSessions {
+	switch {
+	case len(p.sessions) >= p.cfg.MaxSessions:
 		return 0, iscsi.LoginNoResources
+	case p.target != nil && p.targets[p.target.Name] != p.target:
+		return 0, iscsi.LoginUnavailable // it was changed, or removed, since it was asked for
 	}
 	for p.tsih++; p.tsih == 0 || p.sessions[p.tsih] != nil; p.tsih++ {
 	}
@@ -303,14 +327,14 @@ func (x *session) sendTargets(which string) []byte {
 	var text []byte
 	for _, name := range slices.Sorted(maps.Keys(s.targets)) {
 		switch t := s.targets[name]; {
-		case !t.visible(x.login.InitiatorName):
+		case !t.visible(x.origin, x.login.InitiatorName):
 		case !x.login.Discovery && name != x.login.TargetName:
 		case which != "" && which != "All" && which != name:
 		default:
 			text = iscsi.AppendPair(text, "TargetName", name)
 			addresses := s.cfg.Addresses
 			if addresses == nil {
-				addresses = []string{x.local}
+				addresses = []string{x.origin.Local.String()}
 			}
 			for _, a := range addresses {
 				text = iscsi.AppendPair(text, "TargetAddress", fmt.Sprintf("%s,%d", a, s.cfg.PortalGroup))
@@ -325,7 +349,7 @@ func (s *Server) endAll(t *Target, but *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.sessions {
-		if o.target == t && o != but {
+		if o.login.TargetName == t.Name && o != but {
 			o.mover.ConnectionTerminate()
 		}
 	}

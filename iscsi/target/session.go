@@ -27,7 +27,8 @@ type session struct {
 	srv    *Server
 	target *Target
 	login  *iscsi.Login
-	local  string
+	origin Origin
+	since  time.Time
 	mover  iscsi.Datamover
 	paused func() bool
 	values iscsi.Values
@@ -36,6 +37,9 @@ type session struct {
 	tsih   uint16
 	id     uint64        // no other session has, or had, the same
 	over   chan struct{} // closed at its end
+
+	counted counters
+	luns    map[uint16]*counters // of the target
 
 	text iscsi.TextExchange
 
@@ -67,7 +71,7 @@ func newSession(p *portal, l *iscsi.Login) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &session{srv: p.Server, target: p.target, login: l, local: p.local, mover: mover, paused: p.link.paused, values: l.Values, id: p.sessionIDs.Add(1), pool: &p.pool, over: make(chan struct{})}
+	x := &session{srv: p.Server, target: p.target, login: l, origin: p.origin, since: time.Now(), mover: mover, paused: p.link.paused, values: l.Values, id: p.sessionIDs.Add(1), pool: &p.pool, over: make(chan struct{})}
 	x.change.L = &x.mu
 	x.window = iscsi.NewWindow(l.CmdSN, window)
 	if r, ok := mover.(iscsi.Registrar); ok {
@@ -80,7 +84,7 @@ func newSession(p *portal, l *iscsi.Login) (*session, error) {
 // 7.4.2).
 func (x *session) replacedBy(o *session) bool {
 	a, b := x.login, o.login
-	return a.InitiatorName == b.InitiatorName && a.ISID == b.ISID && a.TargetName == b.TargetName && (a.TargetName != "" || x.local == o.local)
+	return a.InitiatorName == b.InitiatorName && a.ISID == b.ISID && a.TargetName == b.TargetName && (a.TargetName != "" || x.origin.Local == o.origin.Local)
 }
 
 // drop takes the session out of the server's list.
@@ -104,6 +108,11 @@ func (x *session) run() error {
 	x.statSN = x.login.StatSN()
 	x.mu.Unlock()
 	if !x.login.Discovery {
+		x.target.tally.logins.Add(1)
+		x.luns = map[uint16]*counters{}
+		for _, n := range x.target.Device.LUNs() {
+			x.luns[n] = x.target.tally.lun(n)
+		}
 		x.port = x.target.Device.Attach(lu.Initiator{Name: x.login.InitiatorName, ISID: x.login.ISID}, x.mover.Flush)
 		x.startPings()
 	}

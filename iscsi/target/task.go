@@ -30,6 +30,7 @@ type task struct {
 	itt, edtl   uint32
 	cmdSN       uint32
 	lun         [8]byte
+	counted     *counters // of the LUN, nil if there is none
 	read        bool
 	unsolicited bool // data without R2Ts are awaited
 	reading     bool // some of them are being received
@@ -135,7 +136,10 @@ func (x *session) command(p *iscsi.Incoming) error {
 	if c.Write {
 		t.Offered = c.EDTL
 	}
-	t.nexus = x.port.Nexus(c.LUN)
+	t.nexus, t.counted = x.port.Nexus(c.LUN), nil
+	if n, ok := scsi.LUN(c.LUN); ok {
+		t.counted = x.luns[n]
+	}
 	t.nexus.Prepare(&t.Task)
 	switch {
 	case c.Read && c.Write || ahs.HasBidiRead: // no command moves data both ways
@@ -405,6 +409,9 @@ func (t *task) answer() {
 		in = min(t.InLen, t.edtl)
 	}
 	residual := iscsi.ResidualOf(presented, t.edtl)
+	if x.counted.count(t, in); t.counted != nil {
+		t.counted.count(t, in)
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	t.state = answering

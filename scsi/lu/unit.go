@@ -145,6 +145,13 @@ func (d *Device) Add(lun uint16, u *Unit) error {
 	return nil
 }
 
+// LUNs are the numbers of the units, in no order.
+func (d *Device) LUNs() []uint16 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.units))
+}
+
 // Initiator is an initiator port.
 type Initiator struct {
 	Name string

@@ -28,6 +28,7 @@ var layers = [][]string{
 	{"daemon/api"},
 	{"iscsi/target"},
 	{"iscsi/tcp", "iser", "scsi/lu"}, // rooms of iscsi/target: none knows another
+	{"iscsi/discover"},
 	{"nbd", "vhost", "rnbd"}, // they meet in block.Device
 	{"block/backing"},
 	{"block"},
