@@ -12,7 +12,8 @@
 //   - two child SAs, NAME-out for flows this host dials (local any port, remote
 //     PORT) and NAME-in for flows the peer dials (local PORT, remote any port),
 //     or Peer.Children of each, with a block of ports each. Those of SCTP and UDP
-//     are NAME-out-sctp, NAME-in-udp and so on.
+//     are NAME-out-sctp, NAME-in-udp and so on. The Standing link of a peer, whose flows other
+//     programs dial, has NAME-out-tcpPORT and NAME-in-tcpPORT, which are up at all times.
 //   - a keeper that brings a lost child back: at once when a flow has data
 //     waiting, on demand when all are idle. A lost child pauses the streams and
 //     never ends them (RFC 5042 5.4.5, RFC 7146 section 3).

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -122,6 +124,55 @@ func TestOnlyTheFirstLinkIsGreeted(t *testing.T) {
 	if n := b.f.Count("initiate beta-out"); n != 1 {
 		t.Errorf("%d attempts for the second link, want the flow's", n)
 	}
+}
+
+// TestStandingLinkIsUpAtAllTimes: it has a guard, its children are brought up without a flow, also
+// again, and its flows are admitted beside those of the link.
+func TestStandingLinkIsUpAtAllTimes(t *testing.T) {
+	b := newBench(t)
+	p := padtest.Linked(padtest.TCP)
+	p.Standing = 3260
+	children := map[string]bool{}
+	b.f.Set(func() {
+		b.f.Answer = func(cmd string, req tree) ([]string, tree) {
+			switch child := req.Str("child"); cmd {
+			case "initiate":
+				children[child] = true
+			case "terminate":
+				delete(children, child)
+			default:
+				return nil, nil
+			}
+			b.f.up(p, slices.Sorted(maps.Keys(children))...)
+			return nil, nil
+		}
+	})
+	b.add(t, p)
+	if n := b.guarded.Load(); n != 2 {
+		t.Errorf("%d guards of 2 links", n)
+	}
+	for _, child := range []string{"beta-out-tcp3260", "beta-in-tcp3260"} {
+		eventually(t, child+" is up", func() bool { return b.f.Count("initiate "+child) == 1 })
+	}
+	k := pad.Link{Protocol: transport.ProtoTCP, Port: 3260}
+	pr, err := b.Admit(t.Context(), flowOn(p, k, false), false, &traffic{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pr.Release()
+	q, err := b.peer("beta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both are listed", func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.laneNamed("beta-out-tcp3260").up.Load() && q.laneNamed("beta-in-tcp3260").up.Load()
+	})
+	b.f.Set(func() { delete(children, "beta-in-tcp3260") })
+	b.f.up(p, "beta-out-tcp3260")
+	b.f.Raise("child-updown", tree{{p.Name, tree{{"child-sas", tree{{"1", tree{{"name", "beta-in-tcp3260"}}}}}}}})
+	eventually(t, "a child that was deleted is up again, which no flow needs", func() bool { return b.f.Count("initiate beta-in-tcp3260") == 2 })
 }
 
 func TestTwoPeersMayHaveDifferentLinksOfAnAddress(t *testing.T) {

@@ -281,8 +281,9 @@ func (m *Manager) bringUpLocked(ctx context.Context, l *ike.Session, peers []*pe
 		p.loaded = true
 		p.lastErr = ""
 		for _, ln := range p.lanes {
-			if ln.Role == pad.Dialler && ln.Link == p.links[0] && !cfg.OnDemand {
-				p.happenLocked(ln, lanestate.Greet{})
+			stays := cfg.Stands(ln.Link)
+			if stays || ln.Role == pad.Dialler && ln.Link == p.links[0] && !cfg.OnDemand {
+				p.happenLocked(ln, lanestate.Greet{Stays: stays})
 			}
 		}
 		p.mu.Unlock()

@@ -293,7 +293,7 @@ func (m *Manager) find(f transport.Flow, outgoing bool) (*peer, *lane) {
 func (m *Manager) knownPeers(f transport.Flow) string {
 	for _, p := range m.allPeers() {
 		if p.hasLink(f, true) || p.hasLink(f, false) {
-			n := len(p.lanes) / len(p.links) / 2
+			n := max(p.config().Children, 1)
 			return fmt.Sprintf("peer %s has %d child SAs per direction, for ports %d to 65535 of the host that dials; is child_sas the same on both hosts?", p.name, n, pad.FirstBlockPort)
 		}
 		if p.remote == f.Remote.Addr() {

@@ -47,7 +47,7 @@ func (e AttemptEnds) apply(l *Lane, now time.Time) (out Effect) {
 	}
 	a.vanished = 0
 	a.notBefore = now.Add(a.failures.next(retryMin, RetryMax, e.Draw))
-	l.want = l.want && l.flows.all > 0
+	l.want = l.want && (l.flows.all > 0 || l.stays)
 	out.Do |= Refuse
 	out.Fault = fault
 	return out

@@ -159,9 +159,12 @@ func (e Waiters) apply(l *Lane, _ time.Time) (out Effect) {
 }
 
 // Greet has the first child brought up before anybody needs it.
-type Greet struct{}
+type Greet struct {
+	Stays bool // and from then on whenever it has gone: flows are dialled by programs that ask nobody
+}
 
-func (Greet) apply(l *Lane, now time.Time) (out Effect) {
+func (e Greet) apply(l *Lane, now time.Time) (out Effect) {
+	l.stays = l.stays || e.Stays
 	if l.state == Up {
 		return out
 	}

@@ -85,6 +85,9 @@ func (l *Lane) childLost(now time.Time, e *Listed) (out Effect) {
 		// goes on sending into the void until it is told by a new SA.
 		l.wanted(NeedRestart)
 	}
+	if l.stays {
+		l.wanted(NeedGreeting)
+	}
 	l.child.reaped = e.Reaped
 	l.outage.atRest = !e.CharonGone && !e.Waiting
 	a := &l.attempt

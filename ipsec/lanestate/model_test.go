@@ -95,7 +95,11 @@ func (w *world) actions(rt *rapid.T) map[string]func(*rapid.T) {
 			}
 			w.happen(DialOver{})
 		},
-		"greet":        func(*rapid.T) { w.happen(Greet{}) },
+		"greet": func(rt *rapid.T) {
+			e := Greet{Stays: rapid.Bool().Draw(rt, "stays")}
+			w.stays = w.stays || e.Stays
+			w.happen(e)
+		},
 		"child passes": func(*rapid.T) { w.happen(Passed{}) },
 		"reap fails": func(*rapid.T) {
 			if w.lane.State() == Up {
@@ -154,7 +158,7 @@ func (w *world) checkDue(rt *rapid.T) {
 		}
 		return
 	}
-	if w.admitted() == 0 {
+	if w.admitted() == 0 && !w.stays {
 		return
 	}
 	for _, f := range w.flows {

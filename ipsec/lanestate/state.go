@@ -65,6 +65,7 @@ const (
 type Lane struct {
 	dialler bool // this host dials its flows
 	leads   bool // this host acts first where both might
+	stays   bool // the child is wanted at all times
 
 	state State
 	flows struct{ all, admitted, waiters int }

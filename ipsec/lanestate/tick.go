@@ -46,7 +46,7 @@ func (l *Lane) tickImpostors(now time.Time) (out Effect) {
 	if l.flows.waiters > 0 {
 		out.Do = Blame
 	}
-	if l.flows.admitted == 0 && !l.child.named {
+	if l.flows.admitted == 0 && !l.child.named && !l.stays {
 		return out
 	}
 	if wait := l.child.evictAt.Sub(now); wait > 0 {
@@ -118,7 +118,7 @@ func (l *Lane) tickUp(now time.Time, e *Tick) (out Effect) {
 			out.Again = d
 		}
 	}
-	reapable := e.IdleReap > 0 && l.flows.waiters == 0 && !l.want && !now.Before(l.dial.until)
+	reapable := e.IdleReap > 0 && !l.stays && l.flows.waiters == 0 && !l.want && !now.Before(l.dial.until)
 	watched := l.flows.all > 0 || l.WatchesDial()
 	looks := watched && !now.Before(l.stall.at)
 	var ask Ask

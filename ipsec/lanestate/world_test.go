@@ -21,6 +21,7 @@ type world struct {
 	lane   Lane
 	now    time.Time
 	reap   time.Duration
+	stays  bool // the child is to be there at all times
 
 	list    Listed // the last one
 	flows   []*flow
@@ -147,7 +148,7 @@ func (w *world) checkWanted(e Event, before *Lane) {
 	case Greet:
 		ok = before.State() != Up
 	case Listed:
-		ok = e.CharonGone && (before.State() == Up || len(w.flows) > 0) || e.Afresh && len(w.flows) > 0 || e.Anew && w.admitted() > 0
+		ok = w.stays && before.State() == Up || e.CharonGone && (before.State() == Up || len(w.flows) > 0) || e.Afresh && len(w.flows) > 0 || e.Anew && w.admitted() > 0
 	case Suspected:
 		ok = before.State() == Up
 	}
@@ -175,7 +176,7 @@ func (w *world) checkWork(e Event, before *Lane, out Effect) {
 		}
 		w.initiations++
 	case Reap:
-		if before.State() != Up || w.reap == 0 || w.waiters > 0 || w.now.Before(w.until) || len(w.flows) > w.admitted() || w.waiting() {
+		if before.State() != Up || w.stays || w.reap == 0 || w.waiters > 0 || w.now.Before(w.until) || len(w.flows) > w.admitted() || w.waiting() {
 			w.fatalf("a child is reaped that is in use")
 		}
 		for _, f := range w.flows {
@@ -184,7 +185,7 @@ func (w *world) checkWork(e Event, before *Lane, out Effect) {
 			}
 		}
 	case Evict:
-		if w.list.Impostors == 0 || w.admitted() == 0 && !w.list.Named {
+		if w.list.Impostors == 0 || w.admitted() == 0 && !w.list.Named && !w.stays {
 			w.fatalf("somebody's child is ended although it harms nobody: %+v", w.list)
 		}
 		if d := w.now.Sub(w.evicted); d < evictEvery {

@@ -63,18 +63,21 @@ type Child struct {
 // host dials first.
 func (p Peer) ChildSAs() []Child {
 	var all []Child
-	n := max(p.Children, 1)
 	for _, link := range p.AllLinks() {
+		n := max(p.Children, 1)
+		if p.Stands(link) {
+			n = 1 // who dials takes any port
+		}
 		for _, r := range []Role{Dialler, Listener} {
 			for k := range n {
-				name := p.Name + "-out" + link.suffix()
+				name := p.Name + "-out" + p.suffix(link)
 				if r == Listener {
-					name = p.Name + "-in" + link.suffix()
+					name = p.Name + "-in" + p.suffix(link)
 				}
 				if n > 1 {
 					name = fmt.Sprintf("%s-%d", name, k)
 				}
-				local, remote := p.selectors(link, r, k)
+				local, remote := p.selectors(link, r, k, n)
 				all = append(all, Child{Name: name, Link: link, Role: r, Local: local, Remote: remote})
 			}
 		}
@@ -84,8 +87,8 @@ func (p Peer) ChildSAs() []Child {
 
 // selectors are those of a child: a block of ports of the host that dials, the
 // link's port of the one that is dialled.
-func (p Peer) selectors(link Link, r Role, k int) (local, remote charon.Selector) {
-	lo, hi := portBlock(k, p.Children)
+func (p Peer) selectors(link Link, r Role, k, n int) (local, remote charon.Selector) {
+	lo, hi := portBlock(k, n)
 	from := func(s charon.Selector) charon.Selector { s.PortFrom, s.PortTo = lo, hi; return s }
 	if r == Dialler {
 		return from(charon.HostSelector(p.Local, link.Protocol, 0)), charon.HostSelector(p.Remote, link.Protocol, link.Port)

@@ -68,3 +68,35 @@ func TestPeerWithOneChildHasItsNamesAndPortsAsEver(t *testing.T) {
 		t.Errorf("children %+v", specs)
 	}
 }
+
+// TestStandingLinkHasOneChildForAllPorts: programs that know nothing of the blocks dial its flows.
+func TestStandingLinkHasOneChildForAllPorts(t *testing.T) {
+	p := padtest.Linked(padtest.TCP)
+	p.Children, p.Standing = 2, 3260
+	p, err := p.WithDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := pad.Link{Protocol: transport.ProtoTCP, Port: 3260}
+	if links := p.AllLinks(); len(links) != 2 || links[1] != k || !p.Stands(k) || p.Stands(padtest.TCP) {
+		t.Errorf("%v", links)
+	}
+	var names []string
+	for _, c := range p.ChildSAs() {
+		names = append(names, c.Name)
+		dialled, dials := c.Remote, c.Local
+		if c.Role == pad.Listener {
+			dialled, dials = dials, dialled
+		}
+		if c.Link == k && (dialled.PortFrom != 3260 || dialled.PortTo != 3260 || !dials.AnyPort()) {
+			t.Errorf("%s: %v - %v", c.Name, c.Local, c.Remote)
+		}
+	}
+	if got := strings.Join(names, " "); got != "beta-out-0 beta-out-1 beta-in-0 beta-in-1 beta-out-tcp3260 beta-in-tcp3260" {
+		t.Errorf("%s", got)
+	}
+	p.Standing = padtest.TCP.Port
+	if _, err := p.WithDefaults(); err == nil {
+		t.Error("a standing link with the port of another")
+	}
+}

@@ -25,12 +25,20 @@ type Link struct {
 func (k Link) String() string { return fmt.Sprintf("%v port %d", k.Protocol, k.Port) }
 
 // suffix distinguishes a link's child SAs from those of the peer's TCP link.
-func (k Link) suffix() string {
-	if k.Protocol == transport.ProtoTCP {
+func (p *Peer) suffix(k Link) string {
+	switch {
+	case p.Stands(k):
+		return fmt.Sprintf("-tcp%d", k.Port)
+	case k.Protocol == transport.ProtoTCP:
 		return ""
 	}
 	return "-" + k.Protocol.String()
 }
+
+// Stands reports whether a link is the one whose child SAs are up at all times.
+func (p *Peer) Stands(k Link) bool { return p.Standing != 0 && k == p.standing() }
+
+func (p *Peer) standing() Link { return Link{transport.ProtoTCP, p.Standing} }
 
 // Carries reports whether a flow is one of the link, from the host that dials to
 // the one that is dialled.
@@ -44,10 +52,14 @@ func (k Link) Carries(f transport.Flow, outgoing bool) bool {
 
 // AllLinks are the peer's links; by default it has one.
 func (p *Peer) AllLinks() []Link {
-	if len(p.Links) == 0 {
-		return []Link{{transport.ProtoTCP, p.Port}}
+	links := p.Links
+	if len(links) == 0 {
+		links = []Link{{transport.ProtoTCP, p.Port}}
 	}
-	return p.Links
+	if p.Standing != 0 {
+		links = append(slices.Clone(links), p.standing())
+	}
+	return links
 }
 
 // Words name the link where it is clear that a port is meant.
@@ -63,7 +75,7 @@ func (p *Peer) Only(child string) *Peer {
 	for _, s := range p.ChildSAs() {
 		if s.Name == child {
 			q := *p
-			q.Links = []Link{s.Link}
+			q.Links, q.Standing = []Link{s.Link}, 0
 			return &q
 		}
 	}
@@ -71,13 +83,13 @@ func (p *Peer) Only(child string) *Peer {
 }
 
 func (p *Peer) checkLinks() []error {
-	if len(p.Links) == 0 {
-		if p.Port == 0 {
-			return []error{errors.New("the port is missing")}
-		}
-		return nil
+	if len(p.Links) == 0 && p.Port == 0 {
+		return []error{errors.New("the port is missing")}
 	}
 	var faults []error
+	if links := p.AllLinks(); p.Standing != 0 && slices.Contains(links[:len(links)-1], p.standing()) {
+		faults = append(faults, fmt.Errorf("link %v: it has two uses", p.standing()))
+	}
 	for i, k := range p.Links {
 		switch {
 		case k.Protocol != transport.ProtoTCP && k.Protocol != transport.ProtoUDP && k.Protocol != transport.ProtoSCTP:

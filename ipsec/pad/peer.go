@@ -29,6 +29,9 @@ type Peer struct {
 	// SAs of the first come up before they are needed, unless OnDemand says
 	// otherwise, those of the others when a flow needs them. Nil: TCP with Port.
 	Links []Link
+	// Standing is the TCP port of one more link, whose flows programs dial that know nothing of
+	// this: its SAs are up at all times, one per direction. 0: there is none.
+	Standing uint16
 	// Profile is how; nil is profile.Default.
 	Profile *profile.Profile
 	// PSK is the pre-shared key; the zero Secret means certificates. It and Cert
