@@ -63,6 +63,9 @@ func controlFiles(c *config.Config) []audit.File {
 	for _, e := range c.Exports {
 		paths = append(paths, e.Origin.File)
 	}
+	for _, t := range c.Targets {
+		paths = append(paths, t.Origin.File)
+	}
 	for _, p := range slices.Clone(paths) {
 		paths = append(paths, filepath.Dir(p))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/sas"
+	"github.com/ironwarp/ironwarp/daemon/targets"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
@@ -83,6 +84,11 @@ func Unusable(c *config.Config) []*api.Error {
 				e.Code, e.Fix = api.CodeNotFound, "bring the file there, or name another with `ironwarp peer set`"
 			}
 			out = append(out, &e)
+		}
+	}
+	for _, t := range c.Targets {
+		if _, e := targets.Secrets(t); e != nil {
+			out = append(out, e)
 		}
 	}
 	for _, u := range c.ULPs {

@@ -31,6 +31,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/daemon/repeats"
 	"github.com/ironwarp/ironwarp/daemon/sas"
+	"github.com/ironwarp/ironwarp/daemon/targets"
 	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
@@ -89,6 +90,7 @@ type Daemon struct {
 	carriers  *carrier.Chooser
 	peers     *peers
 	listeners *listen.Listeners
+	targets   *targets.Targets
 
 	controlPath string // of the control socket
 	cfg         atomic.Pointer[config.Config]
@@ -272,6 +274,9 @@ func (d *Daemon) Close() error {
 	d.changing.Lock()
 	defer d.changing.Unlock()
 	d.listeners.Close()
+	if d.targets != nil {
+		d.targets.Close()
+	}
 	d.disks.Close(up)
 	if d.sessions != nil {
 		err = errors.Join(err, d.sessions.Close())
@@ -281,6 +286,9 @@ func (d *Daemon) Close() error {
 	}
 	if d.exports != nil {
 		d.exports.Close()
+	}
+	if d.targets != nil {
+		d.targets.Wait(closeTimeout)
 	}
 	d.wg.Wait()
 	if d.dev != nil {
@@ -349,6 +357,7 @@ func (d *Daemon) retryBroken(ctx context.Context) {
 	d.guards.removeUnneeded(d.peers.list())
 	cfg := d.config()
 	d.listeners.Listen(ctx, cfg, d.awaitedPeers(cfg))
+	d.targets.Listen(ctx, cfg, d.initiatorsOf(cfg))
 	d.exports.Retry()
 }
 

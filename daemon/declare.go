@@ -72,6 +72,11 @@ func peerInUse(cfg *config.Config, name string, disks []*attach.Attachment, forc
 			}
 		}
 	}
+	for _, t := range cfg.Targets {
+		if !force && slices.Contains(t.Peers, name) {
+			found, do = append(found, fmt.Sprintf("target %s allows peer %s", t.Name, name)), append(do, fmt.Sprintf("take it out of %s and run `ironwarp reload`", t.Origin))
+		}
+	}
 	forcible := len(found) > 0
 	for _, u := range cfg.ULPs {
 		names := slices.Contains(u.Peers, name) || slices.ContainsFunc(u.Exports, func(e string) bool { return strings.HasPrefix(e, name+"/") })
@@ -196,7 +201,7 @@ func mergeChange(s api.PeerSpec, c api.PeerChange) (api.PeerSpec, error) {
 	if names("protection") || names("insecure_plaintext") {
 		replace("protection", "insecure_plaintext")
 		if string(will["protection"]) != `"`+string(config.ProtectIPsec)+`"` {
-			replace(append(append([]string{"local_id", "remote_id", "auth", "profile", "mode", "gateway", "child_sas", "idle_reap"}, secretKeys...), certificateKeys...)...)
+			replace(append(append([]string{"local_id", "remote_id", "auth", "profile", "mode", "gateway", "child_sas", "idle_reap", "iscsi_port"}, secretKeys...), certificateKeys...)...)
 		}
 	}
 	if names("no_path") && c.NoPath != config.NoPathFail {

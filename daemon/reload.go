@@ -84,7 +84,9 @@ func (d *Daemon) applyConfig(ctx context.Context, old, next *config.Config) []st
 	d.cutOffChanged(next)
 	// A listener goes before the guard of its link: the kernel answers a SYN in clear.
 	d.listeners.CloseBut(next, d.awaitedPeers(next))
+	d.targets.CloseBut(next, d.initiatorsOf(next))
 	changed = append(changed, d.applyShares(old, next)...)
+	changed = append(changed, d.targets.Apply(next)...)
 	changed = append(changed, d.exports.Apply(next)...)
 	var removed sync.WaitGroup
 	forgot := false // a disk
@@ -138,6 +140,7 @@ func (d *Daemon) applyConfig(ctx context.Context, old, next *config.Config) []st
 	d.applyPeerShares(next)
 	d.guards.removeUnneeded(d.peers.list())
 	d.listeners.Listen(ctx, next, d.awaitedPeers(next))
+	d.targets.Listen(ctx, next, d.initiatorsOf(next))
 	return changed
 }
 

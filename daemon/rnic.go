@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/export"
 	"github.com/ironwarp/ironwarp/daemon/listen"
@@ -33,7 +34,9 @@ func (d *Daemon) openRNIC() error {
 		return err
 	}
 	d.probes = probe.NewServer(d.ulps[config.ServicePing], d.log)
+	d.targets = d.newTargets()
 	d.exports = export.New(export.Config{
+		Lend: func(name string, storage block.Storage) { d.targets.Lend(name, storage) }, Recall: d.targets.Recall,
 		Log: d.log, StateDir: d.config().StateDir, Closing: d.opt.closing, Identities: d.allowedIdentities, EndStreams: d.abortStreams, Offered: d.endOvertrusted, NameOf: d.peers.nameOf,
 		Trust: func(e config.Export) verbs.TrustModel { return d.config().ExportTrust(e).Model() },
 	})

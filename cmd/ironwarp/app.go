@@ -57,7 +57,7 @@ func (w *ironwarp) app() *cli.App {
 		ExitErrHandler:         func(*cli.Context, error) {},
 		Flags:                  []cli.Flag{socketFlag(), configFlag(), jsonFlag()},
 		Commands: slices.Concat(
-			group("disks", w.attachCommand(), w.detachCommand(), w.lsCommand(), w.exportCommand()),
+			group("disks", w.attachCommand(), w.detachCommand(), w.lsCommand(), w.exportCommand(), w.targetCommand(), w.iscsiCommand()),
 			group("hosts", w.peerCommand(), w.pathCommand(), w.sessionCommand(), w.pingCommand(), w.benchCommand(), w.rpingCommand()),
 			group("protection", w.saCommand(), w.profileCommand(), w.securityCommand(), w.blockCommand(), w.pkiCommand()),
 			group("the daemon", w.daemonCommand(), w.reloadCommand(), w.statusCommand(), w.streamCommand(), w.ulpCommand(), w.doctorCommand()),

@@ -80,6 +80,10 @@ func (w *ironwarp) completeExports(c *cli.Context) {
 	w.complete(c, names((*api.Client).Exports, func(e api.Export) string { return e.Name }))
 }
 
+func (w *ironwarp) completeTargets(c *cli.Context) {
+	w.complete(c, names((*api.Client).Targets, func(t api.Target) string { return t.Name }))
+}
+
 func (w *ironwarp) completeAttachments(c *cli.Context) {
 	w.complete(c, names((*api.Client).Attachments, api.Attachment.Name))
 }

@@ -252,7 +252,7 @@ func (w *ironwarp) exportList(c *cli.Context) error {
 func (w *ironwarp) exportTable(exports []api.Export) {
 	t := w.sheet("export", ">size", "mode", "state", "allowed", "?>open", "?>generation", "?>read", "?>written", ">errors", "?path")
 	for _, e := range exports {
-		t.row(e.Name, bytesText(float64(e.Size)), modeText(e.ReadOnly), w.stateText(e.State), orDash(strings.Join(e.Allow, " ")),
+		t.row(e.Name, bytesText(float64(e.Size)), modeText(e.ReadOnly || e.LUN), w.stateText(e.State), orDash(strings.Join(e.Allow, " ")),
 			e.Opens, e.Generation, rateText(e.IO.ReadBytesSec), rateText(e.IO.WriteBytesSec), e.IO.Errors, e.Path)
 	}
 	t.print()

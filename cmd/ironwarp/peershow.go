@@ -108,6 +108,9 @@ func (w *ironwarp) peerShow(c *cli.Context) error {
 			line("profile", p.Profile+", "+p.Mode+" mode")
 			w.showAuth(p, line)
 			line("child SAs", fmt.Sprintf("%d per direction%s", max(p.ChildSAs, 1), reapText(p.IdleReap)))
+			if p.ISCSIPort != 0 {
+				line("iscsi port", p.ISCSIPort)
+			}
 			if p.Gateway != "" {
 				line("gateway", w.bad(p.Gateway))
 			}

@@ -94,6 +94,10 @@ func (w *ironwarp) statusPage(st api.Status) {
 		w.printf("%s %s\n", w.stateText(l.State), listenerText(l))
 		w.problem(l.Problem)
 	}
+	for _, l := range st.Portals {
+		w.printf("%s %s for iSCSI initiators\n", w.stateText(l.State), l.Address)
+		w.problem(l.Problem)
+	}
 	if st.IKE != nil {
 		w.printf("%s: %s %s\n", st.IKE.Name, w.stateText(st.IKE.State), st.IKE.Detail)
 		w.problem(st.IKE.Problem)
@@ -157,6 +161,17 @@ func (w *ironwarp) statusPage(st api.Status) {
 		for _, at := range st.Attachments {
 			w.problem(at.Problem)
 		}
+	}
+	if len(st.Targets) > 0 {
+		w.printf("\n")
+		w.targetTable(st.Targets)
+		for _, t := range st.Targets {
+			w.problem(t.Problem)
+		}
+	}
+	if len(st.TargetSessions) > 0 {
+		w.printf("\n")
+		w.targetSessionTable(st.TargetSessions)
 	}
 	if len(st.Exports) > 0 {
 		w.printf("\n")

@@ -14,6 +14,13 @@
 //	POST   /v1/sessions/path                 take a path down, or up again (PathRequest)
 //	GET    /v1/exports         POST          list, add (ExportSpec)
 //	DELETE /v1/exports/NAME                  remove
+//	GET    /v1/targets         POST          iSCSI targets; add (TargetSpec)
+//	GET    /v1/targets/NAME    DELETE        show, remove
+//	POST   /v1/targets/NAME/luns             add a LUN (LUNSpec)
+//	DELETE /v1/targets/NAME/luns/NUMBER      remove one
+//	GET    /v1/iscsi/sessions                sessions of initiators
+//	DELETE /v1/iscsi/sessions/ID             end one
+//	POST   /v1/iscsi/discover                ask a peer's portal for its targets (DiscoverRequest)
 //	GET    /v1/attachments     POST *        list, attach (AttachRequest)
 //	DELETE /v1/attachments/PEER/EXPORT       detach; of ?ulp=
 //	GET    /v1/sas             DELETE        child SAs; delete those of ?peer= (&child=)

@@ -37,7 +37,8 @@ type PeerSpec struct {
 	Mode              string   `json:"mode,omitempty"` // tunnel, transport
 	Gateway           string   `json:"gateway,omitempty"`
 	ChildSAs          int      `json:"child_sas,omitempty"`
-	IdleReap          string   `json:"idle_reap,omitempty"` // such as 10m
+	ISCSIPort         uint16   `json:"iscsi_port,omitempty"` // a TCP port of iSCSI that the SAs cover
+	IdleReap          string   `json:"idle_reap,omitempty"`  // such as 10m
 	Protection        string   `json:"protection,omitempty"`
 	InsecurePlaintext bool     `json:"insecure_plaintext,omitempty"`
 	CRC               string   `json:"crc,omitempty"`

@@ -121,6 +121,7 @@ type ExportChange struct {
 type Export struct {
 	ExportSpec
 	Source  string `json:"source"`
+	LUN     bool   `json:"lun,omitempty"` // it is one of a target: peers that attach it only read
 	State   string `json:"state"`
 	Problem *Error `json:"problem,omitempty"`
 	// Warning is a fault that its storage may not report.
@@ -338,21 +339,24 @@ type Component struct {
 
 // Status is everything at once.
 type Status struct {
-	Info           Info         `json:"info"`
-	IKE            *Component   `json:"ike,omitempty"` // nil when no peer needs it
-	Listeners      []Listener   `json:"listeners"`
-	Peers          []Peer       `json:"peers"`
-	SAs            []SA         `json:"sas"`
-	Streams        []Stream     `json:"streams"`
-	Sessions       []Session    `json:"sessions"`
-	Exports        []Export     `json:"exports"`
-	Attachments    []Attachment `json:"attachments"`
-	Refused        uint64       `json:"refused_connections"`
-	LastRefused    string       `json:"last_refused,omitempty"`
-	LastRefusedFix string       `json:"last_refused_fix,omitempty"`
-	Guard          *Guard       `json:"guard,omitempty"` // nil when no peer needs it
-	Blocks         []Block      `json:"blocks"`
-	Unusable       []*Error     `json:"unusable,omitempty"` // parts of the configuration that do nothing
+	Info           Info            `json:"info"`
+	IKE            *Component      `json:"ike,omitempty"` // nil when no peer needs it
+	Listeners      []Listener      `json:"listeners"`
+	Peers          []Peer          `json:"peers"`
+	SAs            []SA            `json:"sas"`
+	Streams        []Stream        `json:"streams"`
+	Sessions       []Session       `json:"sessions"`
+	Exports        []Export        `json:"exports"`
+	Targets        []Target        `json:"targets"`
+	Portals        []Listener      `json:"portals"` // where iSCSI initiators may come
+	TargetSessions []TargetSession `json:"target_sessions"`
+	Attachments    []Attachment    `json:"attachments"`
+	Refused        uint64          `json:"refused_connections"`
+	LastRefused    string          `json:"last_refused,omitempty"`
+	LastRefusedFix string          `json:"last_refused_fix,omitempty"`
+	Guard          *Guard          `json:"guard,omitempty"` // nil when no peer needs it
+	Blocks         []Block         `json:"blocks"`
+	Unusable       []*Error        `json:"unusable,omitempty"` // parts of the configuration that do nothing
 }
 
 // Reloaded is what a reload changed.

@@ -91,6 +91,7 @@ func TestEachWeakness(t *testing.T) {
 		effect  string
 	}{
 		{"a peer in clear", peer(func(p *config.Peer) { p.Protection = config.ProtectPlaintext }), api.AuditNotMet, "R4 R19", "peer beta: insecure_plaintext: true", "in clear"},
+		{"a target for anybody", conf(func(c *config.Config) { c.Targets = []config.Target{{Name: "disks", Undeclared: true}} }), api.AuditNotMet, "R4", "target disks: insecure_undeclared: true", "in clear"},
 		{"no guard", func(s *Snapshot) { s.Peers[0].IPsec.Guarded = false }, api.AuditNotMet, "R4 R5", "guard of peer alpha", "nothing stops clear packets"},
 		{"a hole in the guard", func(s *Snapshot) {
 			s.Holes = map[string][]guard.Hole{"beta": {{What: "a policy of somebody's lets it pass", Fix: "remove it"}}}

@@ -29,6 +29,12 @@ func (v *view) protection() string {
 // could (R4).
 func (v *view) unprotectedPeers() []api.Weakness {
 	var out []api.Weakness
+	for _, t := range v.c.Targets {
+		if t.Undeclared {
+			out = append(out, api.Weakness{Setting: "target " + t.Name + ": insecure_undeclared: true", Unmet: true,
+				Effect: "initiators on hosts that are no peers log in in clear, whoever they are", Fix: "make their hosts peers, with `ironwarp peer add --iscsi-port`, and remove that line: docs/iscsi.md"})
+		}
+	}
 	for _, p := range v.c.Peers {
 		at := "peer " + p.Name + ": "
 		if p.Protection == config.ProtectPlaintext {

@@ -39,6 +39,7 @@ type Config struct {
 	Slow          Slow
 	Peers         []Peer   // sorted by name
 	Exports       []Export // sorted by name
+	Targets       []Target // sorted by name
 	ULPs          []ULP    // in the order of the file
 
 	said map[string]Pos // where some of it is written
@@ -101,12 +102,13 @@ type Export struct {
 	Writers  Writers
 	Allow    []string // peer names, and IKE identities behind AllowIdentity; sorted
 	Trust    Trust
+	LUN      bool // it is one of a target: to peers that attach it, it is read-only
 	Origin   Pos
 }
 
 // Equal reports whether two declarations are the same, wherever they are written.
 func (e Export) Equal(f Export) bool {
-	return e.Name == f.Name && e.Path == f.Path && e.ReadOnly == f.ReadOnly && e.Writers == f.Writers && e.Trust == f.Trust && slices.Equal(e.Allow, f.Allow)
+	return e.Name == f.Name && e.Path == f.Path && e.ReadOnly == f.ReadOnly && e.Writers == f.Writers && e.Trust == f.Trust && e.LUN == f.LUN && slices.Equal(e.Allow, f.Allow)
 }
 
 // AllowIdentity begins an entry of Export.Allow that names an IKE identity in

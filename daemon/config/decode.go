@@ -280,12 +280,12 @@ func (d *decoder) duration(what string, lo, hi time.Duration, set func(time.Dura
 }
 
 // strings reads a list of strings, which replaces what dst has.
-func (d *decoder) strings(what string, dst *[]string) func(ast.Node) {
+func (d *decoder) strings(what string, dst *[]string, check func(string) error) func(ast.Node) {
 	return func(n ast.Node) {
 		out := []string{}
 		d.sequence(n, what, func(n ast.Node) {
 			var s string
-			if d.str(what, &s, nil)(n); s != "" {
+			if d.str(what, &s, check)(n); s != "" {
 				out = append(out, s)
 			}
 		})

@@ -13,6 +13,9 @@ const (
 	// DefaultUDPPort is the UDP port for SCTP in UDP (RFC 6951 section 6.2).
 	DefaultUDPPort = 9899
 
+	// DefaultISCSIPort is IANA's for iSCSI.
+	DefaultISCSIPort = 3260
+
 	// MaxPaths is how many further paths a peer may have, and further pairs of addresses
 	// an association: each costs an IKE SA, a path the memory of a session, and SCTP probes
 	// each pair.
@@ -48,6 +51,11 @@ const (
 	// daemon cuts the names of sockets.
 	MaxPeerName   = 32
 	MaxExportName = 48 // bytes
+
+	// MaxTargetName in bytes leaves room for the number of a LUN in the name of an export.
+	MaxTargetName = MaxExportName - len("-lun255")
+	// MaxLUN is the highest number of a LUN that every initiator knows.
+	MaxLUN = 255
 
 	// MaxProfileName in bytes of an IPsec profile; it appears in tables.
 	MaxProfileName = 32

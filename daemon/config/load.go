@@ -14,7 +14,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Load reads the main file and the peers.d and exports.d directories beside it.
+// Load reads the main file and the peers.d, exports.d and targets.d directories beside it.
 // A main file that does not exist means the defaults, unless it was named
 // explicitly (mustExist). Every fault is reported, as Errors.
 func Load(path string, mustExist bool) (*Config, error) { return files(nil).load(path, mustExist) }
@@ -47,6 +47,10 @@ func (will files) load(path string, mustExist bool) (*Config, error) {
 	errs = append(errs, will.loadDir(filepath.Join(c.Dir(), exportsDir), func(d *decoder, n ast.Node) {
 		c.Exports = append(c.Exports, d.export(n))
 	})...)
+	errs = append(errs, will.loadDir(filepath.Join(c.Dir(), targetsDir), func(d *decoder, n ast.Node) {
+		c.Targets = append(c.Targets, d.target(n))
+	})...)
+	placeLUNs(c)
 	if c.ControlSocket == "" {
 		c.ControlSocket = filepath.Join(c.RuntimeDir, "ironwarp.sock")
 	}
@@ -56,6 +60,7 @@ func (will files) load(path string, mustExist bool) (*Config, error) {
 	}
 	slices.SortFunc(c.Peers, func(a, b Peer) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Exports, func(a, b Export) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Targets, func(a, b Target) int { return strings.Compare(a.Name, b.Name) })
 	return c, nil
 }
 
@@ -76,7 +81,7 @@ func (will files) loadDir(dir string, read func(*decoder, ast.Node)) Errors {
 		if root := d.parse(data); root != nil {
 			read(d, root)
 		} else if len(d.errs) == 0 {
-			d.errs = append(d.errs, &Error{Pos: Pos{File: d.file}, Msg: "the file is empty", Fix: "remove it or declare one peer or export in it"})
+			d.errs = append(d.errs, &Error{Pos: Pos{File: d.file}, Msg: "the file is empty", Fix: "remove it or declare one peer, export or target in it"})
 		}
 		errs = append(errs, d.errs...)
 	}
@@ -194,6 +199,9 @@ func (d *decoder) config(n ast.Node, c *Config) {
 		},
 		"exports": func(n ast.Node) {
 			d.sequence(n, "exports", func(n ast.Node) { c.Exports = append(c.Exports, d.export(n)) })
+		},
+		"targets": func(n ast.Node) {
+			d.sequence(n, "targets", func(n ast.Node) { c.Targets = append(c.Targets, d.target(n)) })
 		},
 	})
 }

@@ -55,18 +55,25 @@ type Pair struct {
 	Address      netip.Addr
 	LocalAddress netip.Addr // zero: the one that the route to Address uses
 	Links        []pad.Link
+	Standing     uint16 // the TCP port of iSCSI, beside Links; 0: none
+}
+
+// AllLinks are Links and that of iSCSI.
+func (q Pair) AllLinks() []pad.Link {
+	p := pad.Peer{Links: q.Links, Standing: q.Standing}
+	return p.AllLinks()
 }
 
 // Pairs are all of the peer's, the first one first. The name of a connection does not
 // change when another path comes or goes.
 func (p Peer) Pairs() []Pair {
 	first := p.Address.String()
-	out := []Pair{{p.Name, first, p.Address, p.LocalAddress, p.Links()}}
+	out := []Pair{{p.Name, first, p.Address, p.LocalAddress, p.Links(), p.ISCSIPort}}
 	for i, q := range p.Multihoming {
-		out = append(out, Pair{fmt.Sprintf("%s.path%d", p.Name, i+2), first, q.Address, q.LocalAddress, p.Links()})
+		out = append(out, Pair{fmt.Sprintf("%s.path%d", p.Name, i+2), first, q.Address, q.LocalAddress, p.Links(), 0})
 	}
 	for _, q := range p.Paths {
-		out = append(out, Pair{p.Name + "." + connectionPart(q.Name), q.Name, q.Address, q.LocalAddress, p.ViaPath(q).Links()})
+		out = append(out, Pair{p.Name + "." + connectionPart(q.Name), q.Name, q.Address, q.LocalAddress, p.ViaPath(q).Links(), p.ISCSIPort})
 	}
 	return out
 }
@@ -95,7 +102,7 @@ func (c *Config) Guarded(a netip.Addr) (links []pad.Link) {
 	for _, p := range c.Peers {
 		for _, q := range p.Pairs() {
 			if p.Protection == ProtectIPsec && q.Address == a {
-				links = append(links, q.Links...)
+				links = append(links, q.AllLinks()...)
 			}
 		}
 	}

@@ -73,6 +73,7 @@ type Peer struct {
 	Gateway    netip.Addr      // where else the peer's ESP may end; zero: nowhere
 	ChildSAs   int             // per direction
 	IdleReap   time.Duration   // 0: never
+	ISCSIPort  uint16          // a TCP port of iSCSI that the SAs cover, either host being the target; 0: none
 	Profile    string          // name of an IPsec profile; empty: the default one
 	Mode       string          // tunnel, transport; empty: the profile's
 
@@ -110,7 +111,7 @@ func (p Peer) Setup() verbs.Setup {
 func (p Peer) SameEnds(q Peer) bool {
 	return p.AllPaths()[0] == q.AllPaths()[0] && p.Protection == q.Protection && slices.Equal(p.Multihoming, q.Multihoming) &&
 		p.LocalID == q.LocalID && p.Identity() == q.Identity() &&
-		p.ChildSAs == q.ChildSAs && p.Gateway == q.Gateway
+		p.ChildSAs == q.ChildSAs && p.ISCSIPort == q.ISCSIPort && p.Gateway == q.Gateway
 }
 
 // AddrPort is where the peer listens.

@@ -60,6 +60,9 @@ func check(c *Config) Errors {
 				break
 			}
 		}
+		if p.ISCSIPort == c.ListenPort {
+			fail(p.Origin, fmt.Sprintf("peer %s has iscsi_port: %d, which is the port of RDMA streams", p.Name, p.ISCSIPort), fmt.Sprintf("use another: %d is that of iSCSI", DefaultISCSIPort))
+		}
 		if p.has(transport.SCTPUDP) && p.UDPPort != c.ListenUDPPort {
 			fail(p.Origin, fmt.Sprintf("peer %s has UDP port %d and this host %d", p.Name, p.UDPPort, c.ListenUDPPort), "the SAs of a link are for one port: set listen: {udp_port: ...} to the same on both hosts")
 		}
@@ -95,5 +98,5 @@ func check(c *Config) Errors {
 			}
 		}
 	}
-	return errs
+	return append(errs, checkTargets(c)...)
 }

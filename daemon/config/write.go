@@ -36,6 +36,7 @@ type peerFile struct {
 	Gateway      string     `yaml:"gateway,omitempty"`
 	ChildSAs     int        `yaml:"child_sas,omitempty"`
 	IdleReap     string     `yaml:"idle_reap,omitempty"`
+	ISCSIPort    uint16     `yaml:"iscsi_port,omitempty"`
 	Protection   string     `yaml:"protection,omitempty"`
 	Plaintext    bool       `yaml:"insecure_plaintext,omitempty"`
 	CRC          string     `yaml:"crc,omitempty"`
@@ -101,7 +102,7 @@ func fileOfPeer(p Peer) peerFile {
 	out := peerFile{
 		Name: p.Name, Port: p.Port, UDPPort: p.UDPPort, LocalID: p.LocalID, RemoteID: p.RemoteID,
 		PSKFile: p.PSKFile, CertFile: p.CertFile, KeyFile: p.KeyFile, CAFiles: p.CAFiles, CRLURIs: p.CRLURIs, OCSPURIs: p.OCSPURIs,
-		Revocation: string(p.Revocation), Profile: p.Profile, Mode: p.Mode,
+		Revocation: string(p.Revocation), Profile: p.Profile, Mode: p.Mode, ISCSIPort: p.ISCSIPort,
 	}
 	if p.Transport != TransportTCP {
 		out.Transport = string(p.Transport)
@@ -224,9 +225,13 @@ func add(main, sub, name string, v any) (string, error) {
 }
 
 func declared(c *Config, sub, name string) (Pos, bool) {
-	if sub == peersDir {
+	switch sub {
+	case peersDir:
 		p, ok := c.Peer(name)
 		return p.Origin, ok
+	case targetsDir:
+		t, ok := c.Target(name)
+		return t.Origin, ok
 	}
 	e, ok := c.Export(name)
 	return e.Origin, ok
@@ -234,8 +239,8 @@ func declared(c *Config, sub, name string) (Pos, bool) {
 
 // RemovePeer removes the file that AddPeer wrote. A peer that the main file
 // declares among others is ErrInUse, with the place to edit; one that exports
-// still allow is refused by the check of the rest, unless with force, which takes
-// the peer out of these first.
+// or targets still allow is refused by the check of the rest, unless with force, which
+// takes the peer out of these first.
 func RemovePeer(main, name string, force bool) error {
 	c, err := beginChange(main)
 	if err != nil {
@@ -250,8 +255,18 @@ func RemovePeer(main, name string, force bool) error {
 	return c.remove(peersDir, "peer", name)
 }
 
-// disallow takes a peer out of the exports that allow it.
+// disallow takes a peer out of the exports and targets that allow it.
 func (c *fileChange) disallow(peer string) error {
+	for _, t := range c.before.Targets {
+		n := t
+		n.Peers = slices.DeleteFunc(slices.Clone(t.Peers), func(a string) bool { return a == peer })
+		if len(n.Peers) == len(t.Peers) {
+			continue
+		}
+		if err := c.edit(t.Origin, targetsDir, "target "+t.Name, fileOfTarget(t), fileOfTarget(n)); err != nil {
+			return err
+		}
+	}
 	for _, e := range c.before.Exports {
 		if !slices.Contains(e.Allow, peer) {
 			continue

@@ -43,7 +43,7 @@ func (x *examination) guards() {
 	n := 0
 	for _, p := range x.ipsecPeers() {
 		for _, pair := range p.Pairs() {
-			for _, k := range pair.Links {
+			for _, k := range pair.AllLinks() {
 				g := guard.Spec{Remote: pair.Address, Port: k.Port, Protocol: k.Protocol, DataPlane: x.plane()}
 				if x.ike != nil {
 					g.Tun = x.ike.Tun

@@ -48,7 +48,7 @@ func (e *export) describe(c config.Export, i rnbd.ExportInfo) api.Export {
 	e.mu.Unlock()
 	v := api.Export{
 		ExportSpec: Spec(c),
-		Source:     c.Origin.String(), State: api.ExportReady, Problem: problem, Opens: len(i.Openers), Size: int64(i.Size), Generation: i.Generation,
+		Source:     c.Origin.String(), LUN: c.LUN, State: api.ExportReady, Problem: problem, Opens: len(i.Openers), Size: int64(i.Size), Generation: i.Generation,
 	}
 	if store != nil {
 		v.UUID, v.Warning = store.Identity().Disk.String(), errorPolicyWarning(c.Name, store)

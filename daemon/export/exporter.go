@@ -42,6 +42,10 @@ type Config struct {
 	Closing time.Duration
 	// Offered is called when an export has come: sessions may be trusted less from then on.
 	Offered func()
+	// Lend is called when the storage of an export is open that is a LUN, and Recall before any
+	// storage is closed: what it returns waits until no LUN uses it any more. nil: there are no LUNs.
+	Lend   func(name string, storage block.Storage)
+	Recall func(name string) (end func())
 }
 
 // Exporter has a host's exports. One goroutine at a time may call the methods that change
@@ -90,6 +94,9 @@ type opening struct {
 // has recorded.
 func New(cfg Config) *Exporter {
 	cfg.Closing = cmp.Or(cfg.Closing, storageTime)
+	if cfg.Lend == nil {
+		cfg.Lend, cfg.Recall = func(string, block.Storage) {}, func(string) func() { return func() {} }
+	}
 	r := &Exporter{cfg: cfg, log: cfg.Log, exports: map[string]*export{}, closing: map[chan struct{}]struct{}{}}
 	r.server = rnbd.NewServer(rnbd.ServerConfig{Logger: r.log, Reservations: r.loadReservations(), StoreReservations: r.storeReservations, NameOf: cfg.NameOf})
 	return r
@@ -215,7 +222,7 @@ func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error)
 	e.opening = nil
 	c := r.declared(e)
 	if err == nil {
-		err = r.server.AddExport(rnbd.Export{Name: c.Name, Storage: store, ReadOnly: c.ReadOnly, Allow: r.cfg.Identities(c.Allow),
+		err = r.server.AddExport(rnbd.Export{Name: c.Name, Storage: store, ReadOnly: c.ReadOnly || c.LUN, Allow: r.cfg.Identities(c.Allow),
 			Writers: writersOf[c.Writers], Trust: r.cfg.Trust(c)})
 	}
 	if err != nil {
@@ -225,6 +232,9 @@ func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error)
 	}
 	e.store, e.problem, e.reason = store, nil, ""
 	r.log.Info("export is offered", "export", c.Name, "path", c.Path, "bytes", store.Size(), "read_only", c.ReadOnly, "allowed", c.Allow)
+	if c.LUN {
+		r.cfg.Lend(c.Name, store)
+	}
 	r.logRecord(c.Name, store)
 	if w := errorPolicyWarning(c.Name, store); w != nil {
 		r.log.Warn(w.Message, "fix", w.Fix)
@@ -314,7 +324,7 @@ func (r *Exporter) Close() {
 // streams, so that they cannot go on with what they have open.
 func (r *Exporter) changeExport(e *export, n config.Export) {
 	c := r.declared(e)
-	if n.Path != c.Path || n.ReadOnly != c.ReadOnly {
+	if n.Path != c.Path || n.ReadOnly != c.ReadOnly || n.LUN != c.LUN {
 		r.reopen(e, n, false)
 		return
 	}

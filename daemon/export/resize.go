@@ -29,6 +29,9 @@ func (r *Exporter) Resize(name string, q api.ResizeRequest) error {
 		return p
 	}
 	was := store.Size()
+	if q.Size < was && r.declared(e).LUN {
+		return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("export %s is a LUN, and not made smaller", name), Fix: "take it out of its target first: `ironwarp target lun rm`"}
+	}
 	if q.Size <= 0 || q.Size%512 != 0 {
 		return notResized(name, backing.ErrPartSector)
 	}

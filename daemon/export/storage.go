@@ -162,12 +162,16 @@ func (r *Exporter) closeStorage(e *export, remove func(name string) (end func() 
 	if store == nil {
 		return
 	}
+	returned := r.cfg.Recall(c.Name)
 	known := make(chan struct{})
 	r.mu.Lock()
 	r.closing[known] = struct{}{}
 	r.mu.Unlock()
 	go func() {
-		r.finishClosing(c, func() error { return errors.Join(err, end(), store.Close()) })
+		r.finishClosing(c, func() error {
+			returned()
+			return errors.Join(err, end(), store.Close())
+		})
 		r.mu.Lock()
 		delete(r.closing, known)
 		r.mu.Unlock()

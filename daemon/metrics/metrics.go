@@ -151,6 +151,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(set.exportReady, boolValue(e.State == api.ExportReady), e.Name)
 		io("export", "", e.Name, e.IO)
 	}
+	collectTargets(st, gauge, counter)
 	c.collectShares(st, r, gauge, counter)
 }
 

@@ -28,6 +28,8 @@ var (
 	libnbd     = debPackage{"libnbd-bin", []string{"nbdcopy", "nbdinfo"}, "an independent NBD client"}
 	file       = debPackage{"file", []string{"file"}, "nbdinfo runs it, and writes broken JSON without"}
 	qemuUtils  = debPackage{"qemu-utils", []string{"qemu-img", "qemu-io", "qemu-nbd"}, "an independent NBD client and server"}
+	libiscsi   = debPackage{"libiscsi-bin", []string{"iscsi-ls", "iscsi-inq", "iscsi-test-cu"}, "an independent iSCSI initiator, and its suite"}
+	qemuBlock  = debPackage{"qemu-block-extra", []string{"/usr/lib/*/qemu/block-iscsi.so"}, "QEMU's iSCSI initiator"}
 	qemu       = debPackage{"qemu-system-x86", []string{"qemu-system-x86_64"}, "the virtual machine"}
 	busybox    = debPackage{"busybox-static", []string{"/usr/share/doc/busybox-static", "/bin/busybox"}, "the virtual machine's first steps"}
 	kmod       = debPackage{"kmod", []string{"modprobe", "depmod"}, "the virtual machine's kernel modules"}
@@ -50,7 +52,7 @@ var (
 
 // sets names what each make target needs.
 var sets = map[string][]debPackage{
-	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, bootstrap, netbase, zsh, fish},
+	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, libiscsi, qemuBlock, bootstrap, netbase, zsh, fish},
 	"demo":     {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, e2fsprogs, fio, libnbd},
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
 	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, nbdkit, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest},

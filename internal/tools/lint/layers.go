@@ -22,7 +22,7 @@ var layers = [][]string{
 	{"integration"},
 	{"cmd/ironwarp"},
 	{"daemon"},
-	{"daemon/attach", "daemon/carrier", "daemon/listen", "daemon/sas", "daemon/export", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor"}, // rooms: none knows another
+	{"daemon/attach", "daemon/carrier", "daemon/listen", "daemon/sas", "daemon/export", "daemon/targets", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor"}, // rooms: none knows another
 	{"daemon/local", "daemon/probe", "daemon/device"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
