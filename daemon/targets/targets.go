@@ -78,7 +78,7 @@ type unit struct {
 func New(cfg Config) *Targets {
 	t := &Targets{cfg: cfg, log: cfg.Log, all: map[string]*served{}, portals: map[netip.AddrPort]*portal{}, ending: map[string][]<-chan struct{}{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.server = target.NewServer(target.Config{Logger: t.log, PeerOf: t.identify})
+	t.server = target.NewServer(target.Config{Logger: t.log, PeerOf: t.identify, Paused: isPaused})
 	t.disks.load(filepath.Join(cfg.StateDir, stateDir), t.log)
 	return t
 }
@@ -94,6 +94,12 @@ func (t *Targets) identify(nc net.Conn) string {
 		return ""
 	}
 	return string(id)
+}
+
+// isPaused reports whether a connection waits for its security association.
+func isPaused(nc net.Conn) bool {
+	c, ok := nc.(*transport.Conn)
+	return ok && c.Protection().Paused()
 }
 
 // admits reports whether an initiator on a host may log in to a target.

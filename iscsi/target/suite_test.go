@@ -20,8 +20,15 @@ import (
 var notPassed = map[string]string{
 	"SCSI.Sanitize.CryptoErase":          "the data are not encrypted, so there is no key to change",
 	"SCSI.WriteSame10.UnmapUntilEnd":     "it unmaps with data that are not zeroes, and expects zeroes; SBC-3 has the data written then",
+	"SCSI.GetLBAStatus.UnmapSingle":      "it expects an answer about another block than it asks for, unless a physical block is a logical one; and where that is of 4096 bytes it writes more than one command moves",
 	"SCSI.WriteAtomic16":                 "a file is not written atomically, so nothing promises it",
 	"iSCSI.iSCSITMF.LUNResetSimpleAsync": "libiscsi 1.19 looks for the answer to the reset before it has sent it, and so fails at whatever target; what it does next spoils its memory",
+}
+
+// partly are tests that go through the kinds of SANITIZE and skip the one that is not there.
+var partly = map[string]string{
+	"SCSI.Sanitize.Readonly":     "[SKIPPED] SANITIZE CRYPTO_ERASE",
+	"SCSI.Sanitize.Reservations": "[SKIPPED] SANITIZE CRYPTO_ERASE",
 }
 
 // why returns the reason of a test or of its family.
@@ -50,7 +57,8 @@ func (q slowQueue) Do(op block.Op, buf []byte, off, n int64, fl block.Flags, don
 const slowLUN = 3
 
 // TestLibiscsiSuite runs libiscsi's suite, a process for each test, over a fixed, a removable (of blocks of
-// 4096 bytes) and a read-only unit, until it has passed over one of them without being skipped.
+// 4096 bytes) and a read-only unit, until it has passed over one of them without being skipped. Nobody is asked
+// whether he is there: tests sleep for a minute.
 func TestLibiscsiSuite(t *testing.T) {
 	path, err := exec.LookPath("iscsi-test-cu")
 	if err != nil {
@@ -61,7 +69,7 @@ func TestLibiscsiSuite(t *testing.T) {
 		t.Skip("300 processes take minutes: set IRONWARP_ISCSI_SUITE, to a part of the names or to nothing")
 	}
 	list, _ := exec.Command(path, "-l").Output()
-	s := serve(t, target.Config{}, nil, unit{size: 100 << 20}, unit{size: 100 << 20, removable: true, block: 4096}, unit{size: 100 << 20, readOnly: true},
+	s := serve(t, target.Config{Ping: -1}, nil, unit{size: 100 << 20}, unit{size: 100 << 20, removable: true, block: 4096}, unit{size: 100 << 20, readOnly: true},
 		unit{size: 100 << 20, medium: func(m lu.Medium) lu.Medium { return slowMedium{m} }})
 	all, passed := 0, 0
 	for name := range strings.FieldsSeq(string(list)) {
@@ -73,7 +81,7 @@ func TestLibiscsiSuite(t *testing.T) {
 		ok := false
 		first, end, limit := 0, slowLUN, 40*time.Second
 		if name == "SCSI.Sanitize.Reset" {
-			first, end, limit = slowLUN, slowLUN+1, 100*time.Second // it looks every minute whether it is over
+			first, end, limit = slowLUN, slowLUN+1, 160*time.Second // it looks every minute whether it is over
 		}
 		for lun := first; lun < end && !ok; lun++ {
 			url := fmt.Sprintf("iscsi://%s/%s/%d", s.address, targetName, lun)
@@ -81,6 +89,9 @@ func TestLibiscsiSuite(t *testing.T) {
 			out, err := exec.CommandContext(ctx, path, "-d", "-S", "-V", "-t", "ALL."+name[strings.Index(name, ".")+1:], url, url).CombinedOutput()
 			cancel()
 			m := failedAsserts.FindStringSubmatch(string(out))
+			if part := partly[name]; part != "" {
+				out = []byte(strings.ReplaceAll(string(out), part, ""))
+			}
 			switch {
 			case m == nil || m[1] != "0":
 				verdicts = append(verdicts, "failed")

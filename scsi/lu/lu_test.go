@@ -372,3 +372,63 @@ func FuzzCommand(f *testing.F) {
 		i.Detach()
 	})
 }
+
+// TestHeadOfQueueDoesNotSplitAtomicCommands: not even a HEAD OF QUEUE write comes between what COMPARE AND WRITE
+// reads and what it writes.
+func TestHeadOfQueueDoesNotSplitAtomicCommands(t *testing.T) {
+	m := newMemory(1 << 20)
+	d := newDevice(t, Config{Medium: m})
+	a, b := newInitiator(t, d, "a"), newInitiator(t, d, "b")
+	release := m.hold()
+	a.begin(append(make([]byte, 512), bytes.Repeat([]byte{1}, 512)...), scsi.CompareAndWrite, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1)
+	m.mu.Lock()
+	m.held = nil
+	m.mu.Unlock()
+	b.task.Attr = HeadOfQueue
+	b.begin(bytes.Repeat([]byte{2}, 512), scsi.Write10, 0, 0, 0, 0, 7, 0, 0, 1)
+	if len(b.over) > 0 {
+		t.Error("it did not wait")
+	}
+	release()
+	<-a.over
+	<-b.over
+	if a.task.Status != scsi.Good || m.data[7*512] != 2 {
+		t.Errorf("%#x, %d", a.task.Status, m.data[7*512])
+	}
+}
+
+// TestAnswersOfWhatHasWaitedAreSent: the transport of a command that ends on a goroutine of another session is told.
+func TestAnswersOfWhatHasWaitedAreSent(t *testing.T) {
+	m := newMemory(1 << 20)
+	d := newDevice(t, Config{Medium: m})
+	a := newInitiator(t, d, "a")
+	var answers, sent atomic.Int32
+	flushed := make(chan struct{}, 100)
+	b := d.Attach(Initiator{Name: "b"}, func() { sent.Store(answers.Load()); flushed <- struct{}{} })
+	task := Task{Ended: func(*Task) { answers.Add(1) }}
+	n := b.Nexus([8]byte{})
+	run := func(cdb ...byte) {
+		task.CDB = [16]byte{}
+		copy(task.CDB[:], cdb)
+		n.Prepare(&task)
+		n.Begin(&task)
+		task.Buf = make([]byte, task.Length)
+		n.Execute(&task)
+	}
+	run(scsi.TestUnitReady)
+	release := m.hold()
+	a.begin(make([]byte, 1024), scsi.CompareAndWrite, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1)
+	m.mu.Lock()
+	m.held = nil
+	m.mu.Unlock()
+	run(scsi.Read10, 0, 0, 0, 0, 7, 0, 0, 1)
+	if answers.Load() != 1 {
+		t.Error("it did not wait")
+	}
+	release()
+	<-a.over
+	<-flushed
+	if sent.Load() != 2 || task.Status != scsi.Good {
+		t.Error(sent.Load(), task.Status)
+	}
+}

@@ -366,6 +366,7 @@ func TestPreemptAndAbortWaitsForTheMedium(t *testing.T) {
 
 // FuzzPersistentOut proves that every PERSISTENT RESERVE OUT ends once, and leaves a state that a restart takes.
 func FuzzPersistentOut(f *testing.F) {
+	types := []scsi.Type{scsi.WriteExclusive, scsi.ExclusiveAccess, scsi.WriteExclusiveReg, scsi.ExclusiveAccessReg, scsi.WriteExclusiveAll, scsi.ExclusiveAccessAll}
 	list := moveTo(1, 2, 1, "b,i,0x000000000000")
 	f.Add(byte(scsi.RegisterAndMove), byte(0), list)
 	f.Add(byte(scsi.Register), byte(0), append(keys(0, 1, 9), list[20:]...))
@@ -376,11 +377,11 @@ func FuzzPersistentOut(f *testing.F) {
 	f.Fuzz(func(t *testing.T, action, kind byte, list []byte) {
 		cfg := Config{Medium: newMemory(64 << 10), Reservations: filepath.Join(t.TempDir(), "r")}
 		d := newDevice(t, cfg)
-		d.units[0].write = func(path string, v any) error { return nil }
+		d.units[0].write = func(string, any) error { return nil }
 		a, b := newInitiator(t, d, "a"), newInitiator(t, d, "b")
 		a.want(scsi.Good, 0, keys(0, 1, 1), persistentOut(scsi.Register, 0)...)
 		b.want(scsi.Good, 0, keys(0, 2, 1), persistentOut(scsi.Register, 0)...)
-		a.want(scsi.Good, 0, keys(1, 0, 0), persistentOut(scsi.Reserve, scsi.Type(kind%8+1))...)
+		a.want(scsi.Good, 0, keys(1, 0, 0), persistentOut(scsi.Reserve, types[int(kind>>4)%len(types)])...)
 		st, s := a.do(list, pr(action, scsi.Type(kind), list)...)
 		if (st == scsi.CheckCondition) != (s.Key != 0) || len(a.over) > 0 {
 			t.Fatalf("%#x %+v", st, s)

@@ -58,7 +58,7 @@ func (s *sockets) read(c net.PacketConn) {
 func (s *sockets) send(t *testing.T, from net.PacketConn, packet string) (arrived string, err error) {
 	t.Helper()
 	_, err = from.WriteTo([]byte(packet), net.UDPAddrFromAddrPort(s.beta.Addr(9899)))
-	time.Sleep(time.Minute)
+	<-time.After(time.Minute)
 	synctest.Wait()
 	for {
 		select {
@@ -195,12 +195,12 @@ func TestStreamOverSCTPInABadNetwork(t *testing.T) {
 		})
 		copy(p.am.Bytes(), "behind the losses")
 		p.write(t, 1<<20)
-		time.Sleep(10 * time.Millisecond)
+		<-time.After(10 * time.Millisecond)
 		p.alpha.Pause(true)
 		if !p.a.Paused() {
 			t.Error("the stream does not know of its pause")
 		}
-		time.Sleep(10 * time.Second)
+		<-time.After(10 * time.Second)
 		p.alpha.Pause(false)
 		if wc, err := p.acq.Next(t.Context()); err != nil || wc.Err != nil {
 			t.Fatal(err, wc.Err)
