@@ -44,7 +44,7 @@ type Initiator struct {
 
 var loopback = &transport.Config{Protector: transport.LoopbackOnly()}
 
-// New returns an Initiator that is not connected.
+// New returns an Initiator that is not connected. It fails if its device lacks resources.
 func New(o Options) (*Initiator, error) {
 	i := &Initiator{o: o, last: -1}
 	var err error
