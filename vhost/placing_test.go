@@ -20,11 +20,14 @@ import (
 // where they are wanted.
 type wire struct {
 	*nbdtest.Memory
-	longest int                                     // of a piece
-	before  func(at int, place func(b []byte) bool) // called in the middle of a read; may be nil
-	placed  atomic.Int64                            // bytes that were taken
-	refused atomic.Int64                            // and that were not
+	longest int                                                     // of a piece
+	before  atomic.Pointer[func(at int, place func(b []byte) bool)] // called in the middle of a read; may be nil
+	placed  atomic.Int64                                            // bytes that were taken
+	refused atomic.Int64                                            // and that were not
 }
+
+// inTheMiddle has f called once in the middle of a read.
+func (w *wire) inTheMiddle(f func(at int, place func(b []byte) bool)) { w.before.Store(&f) }
 
 func newWire(longest int) *wire {
 	w := &wire{Memory: nbdtest.NewMemory(diskSize), longest: longest}
@@ -59,9 +62,10 @@ func (io wireIO) SubmitTo(to block.Target, done block.Completion, _ bool) {
 		w.Data(func(disk []byte) { copy(data, disk[io.off:]) })
 		for at := 0; at < len(data); {
 			b := data[at:min(len(data), at+1+rand.IntN(w.longest))]
-			if at >= len(data)/2 && w.before != nil {
-				w.before(at, func(b []byte) bool { return to.Place(uint64(at), b) })
-				w.before = nil
+			if at >= len(data)/2 {
+				if f := w.before.Swap(nil); f != nil {
+					(*f)(at, func(b []byte) bool { return to.Place(uint64(at), b) })
+				}
 			}
 			if to.Place(uint64(at), b) {
 				w.placed.Add(int64(len(b)))
@@ -142,7 +146,7 @@ func TestFrontEndDiesWhileDataIsPlaced(t *testing.T) {
 	q := f.Queues[0]
 	at := q.Mark()
 	dead := make(chan struct{})
-	w.before = func(_ int, place func(b []byte) bool) {
+	w.inTheMiddle(func(_ int, place func(b []byte) bool) {
 		defer close(dead)
 		f.Hangup()
 		for end := time.Now().Add(10 * time.Second); place([]byte{0xaa}); {
@@ -152,7 +156,7 @@ func TestFrontEndDiesWhileDataIsPlaced(t *testing.T) {
 			}
 		}
 		clear(f.Memory.Mem) // it is another's by now
-	}
+	})
 	q.Post(&vhosttest.Request{Typ: vhosttest.In, Data: make([]byte, n)})
 	if err := q.Announce(); err != nil {
 		t.Fatal(err)
@@ -177,7 +181,7 @@ func TestMemoryChangesWhileDataIsPlaced(t *testing.T) {
 			w := newWire(4096)
 			_, path, _ := serve(t, w)
 			f := connect(t, path, vhosttest.Options{Memory: 16 << 20, Slots: slots})
-			w.before = func(int, func(b []byte) bool) {
+			w.inTheMiddle(func(int, func(b []byte) bool) {
 				var err error
 				if !slots {
 					err = f.Ack(vhosttest.SetMemTable, f.MemTable(), f.Memory.FD, f.Memory.FD)
@@ -187,7 +191,7 @@ func TestMemoryChangesWhileDataIsPlaced(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-			}
+			})
 			got := make([]byte, n)
 			do(t, f.Queues[0], vhosttest.In, 7, got, vhosttest.OK)
 			if !bytes.Equal(got, w.want(7, n)) || w.placed.Load() != n {
@@ -210,11 +214,11 @@ func TestMemoryIsTruncatedWhileDataIsPlaced(t *testing.T) {
 	f := connect(t, path, vhosttest.Options{Memory: 16 << 20, Unsealed: true})
 	q := f.Queues[0]
 	q.Rewind(8 << 20)
-	w.before = func(int, func(b []byte) bool) {
+	w.inTheMiddle(func(int, func(b []byte) bool) {
 		if err := unix.Ftruncate(f.Memory.FD, 4<<20+64<<10); err != nil {
 			t.Error(err)
 		}
-	}
+	})
 	q.Post(&vhosttest.Request{Typ: vhosttest.In, Data: make([]byte, n)})
 	if err := q.Announce(); err != nil {
 		t.Fatal(err)
@@ -235,7 +239,7 @@ func TestFrontEndThatKeepsOthersWaiting(t *testing.T) {
 	w := newWire(4096)
 	s, path, _ := serve(t, w)
 	q := connect(t, path, vhosttest.Options{Memory: 16 << 20}).Queues[0]
-	w.before = func(int, func(b []byte) bool) { s.Tire() }
+	w.inTheMiddle(func(int, func(b []byte) bool) { s.Tire() })
 	got := make([]byte, n)
 	for sector := range uint64(3) {
 		do(t, q, vhosttest.In, sector, got, vhosttest.OK)

@@ -3,12 +3,8 @@ package target_test
 import (
 	"bytes"
 	"errors"
-	"net"
 	"net/netip"
 	"os"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -230,10 +226,10 @@ func TestAReadThatIsNotAnswered(t *testing.T) {
 	content := bytes.Repeat([]byte{7}, 4096)
 	honest.good(cdb10(scsi.Write10, 0, 8), 0, content, nil)
 	p := newProxy(t, s)
-	a := attack(t, &served{address: p.address}, isertest.Options{IRD: 4})
+	a := attack(t, &served{address: p.Address}, isertest.Options{IRD: 4})
 	a.ready()
 	mr := a.memory(4096, verbs.RemoteRead)
-	p.hold(down)
+	p.Hold(isertest.Down)
 	a.send(iser.Header{Write: true, WriteTag: mr.STag()}, writeK(8, 4096), nil)
 	a.over()
 	honest.good([16]byte{}, 0, nil, nil)
@@ -310,39 +306,52 @@ func TestShortOfMemory(t *testing.T) {
 	}
 }
 
-// TestAnAbortWaitsForTheRead: the initiator may do with its memory what it likes once an abort is answered,
-// so no Read of it is under way then.
-func TestAnAbortWaitsForTheRead(t *testing.T) {
+// TestAnInitiatorLeavesWithAReadUnderWay: nothing is written that has not come.
+func TestAnInitiatorLeavesWithAReadUnderWay(t *testing.T) {
+	s := serveRDMA(t, target.Config{}, unit{size: 1 << 20})
+	honest := overTCP(t, s, 1)
+	honest.ready()
+	content := bytes.Repeat([]byte{7}, 4096)
+	honest.good(cdb10(scsi.Write10, 0, 8), 0, content, nil)
+	for range 20 {
+		p := newProxy(t, s)
+		a := attack(t, &served{address: p.Address}, isertest.Options{IRD: 4})
+		a.ready()
+		mr := a.memory(4096, verbs.RemoteRead)
+		p.Hold(isertest.Down)
+		a.send(iser.Header{Write: true, WriteTag: mr.STag()}, writeK(8, 4096), nil)
+		p.AwaitHeld(isertest.Down) // the Read Request
+		a.i.QP.Abort(nil)
+		a.over()
+	}
+	s.stop()
+	if got, err := os.ReadFile(s.files[0]); err != nil || !bytes.Equal(got[:4096], content) {
+		t.Errorf("what has not come has been written: %v", err)
+	}
+}
+
+// TestAnAbortWithAReadUnderWay: the write is not carried out, and the session goes on.
+func TestAnAbortWithAReadUnderWay(t *testing.T) {
 	s := serveRDMA(t, target.Config{}, unit{size: 1 << 20})
 	p := newProxy(t, s)
-	a := attack(t, &served{address: p.address}, isertest.Options{IRD: 4})
+	a := attack(t, &served{address: p.Address}, isertest.Options{IRD: 4})
 	a.ready()
 	mr := a.memory(4096, verbs.RemoteRead)
 	copy(mr.Bytes(), "not to be written")
-	p.hold(down)
+	p.Hold(isertest.Down)
 	a.send(iser.Header{Write: true, WriteTag: mr.STag()}, writeK(8, 4096), nil)
-	p.awaitHeld(down) // the Read Request
-	p.mark(up)
+	p.AwaitHeld(isertest.Down) // the Read Request
 	a.manage(iscsi.AbortTask, a.itt, a.cmdSN-1)
-	var released atomic.Bool
-	answered := make(chan iscsi.BHS, 1)
-	go func() {
-		h, _ := a.w.next()
-		if !released.Load() {
-			t.Error("the abort is answered before the Read has settled")
+	p.Release(isertest.Down)
+	h, _ := a.w.next()
+	if h.Opcode() == iscsi.OpResponse { // it was carried out before the abort came
+		h, _ = a.w.next()
+		if r := iscsi.ParseTaskReply(&h); r.Response != iscsi.TaskDoesNotExist {
+			t.Errorf("%+v", r)
 		}
-		answered <- h
-	}()
-	p.awaitPassed(up) // the abort
-	p.hold(up)
-	p.release(down)
-	p.awaitHeld(up) // the Read Response
-	for range 1000 {
-		runtime.Gosched() // lets an early answer come
+		return
 	}
-	released.Store(true)
-	p.release(up)
-	if h := <-answered; h.Opcode() != iscsi.OpTaskResp || iscsi.ParseTaskReply(&h).Response != iscsi.FunctionComplete {
+	if h.Opcode() != iscsi.OpTaskResp || iscsi.ParseTaskReply(&h).Response != iscsi.FunctionComplete {
 		t.Errorf("%v", h.Opcode())
 	}
 	in := make([]byte, 4096)
@@ -351,128 +360,14 @@ func TestAnAbortWaitsForTheRead(t *testing.T) {
 	}
 }
 
-// The directions of a proxy.
-const (
-	up = iota // to the target
-	down
-)
-
-// proxy is between an initiator and the target, and holds back what it is told to.
-type proxy struct {
-	address string
-
-	mu     sync.Mutex // guards the fields below it
-	change sync.Cond
-	held   [2]bool
-	buf    [2][]byte
-	passed [2]int
-	over   bool
-}
-
-func newProxy(t *testing.T, s *served) *proxy {
+func newProxy(t *testing.T, s *served) *isertest.Proxy {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	p, err := isertest.NewProxy(s.address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{address: ln.Addr().String()}
-	p.change.L = &p.mu
-	var wg sync.WaitGroup
-	t.Cleanup(wg.Wait)
-	wg.Go(func() {
-		near, err := ln.Accept()
-		ln.Close()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer near.Close()
-		far, err := net.Dial("tcp", s.address)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer far.Close()
-		wg.Go(func() { p.read(up, near) })
-		wg.Go(func() { p.read(down, far) })
-		wg.Go(func() { p.write(up, far) })
-		p.write(down, near)
-	})
+	t.Cleanup(p.Close)
 	return p
-}
-
-func (p *proxy) read(direction int, from net.Conn) {
-	b := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(b)
-		p.mu.Lock()
-		p.buf[direction] = append(p.buf[direction], b[:n]...)
-		p.over = p.over || err != nil
-		p.change.Broadcast()
-		p.mu.Unlock()
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (p *proxy) write(direction int, to net.Conn) {
-	defer to.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for {
-		for !p.over && (p.held[direction] || len(p.buf[direction]) == 0) {
-			p.change.Wait()
-		}
-		b := p.buf[direction]
-		p.buf[direction] = nil
-		if p.over && (p.held[direction] || len(b) == 0) {
-			return
-		}
-		p.mu.Unlock()
-		_, err := to.Write(b)
-		p.mu.Lock()
-		p.passed[direction] += len(b)
-		p.over = p.over || err != nil
-		p.change.Broadcast()
-	}
-}
-
-func (p *proxy) hold(direction int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.held[direction] = true
-}
-
-// mark has awaitPassed wait for what passes from now on.
-func (p *proxy) mark(direction int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.passed[direction] = 0
-}
-
-func (p *proxy) awaitPassed(direction int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.passed[direction] == 0 && !p.over {
-		p.change.Wait()
-	}
-}
-
-func (p *proxy) release(direction int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.held[direction] = false
-	p.change.Broadcast()
-}
-
-// awaitHeld waits until something is held back.
-func (p *proxy) awaitHeld(direction int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for len(p.buf[direction]) == 0 && !p.over {
-		p.change.Wait()
-	}
 }
 
 // TestUnexpectedPDUsAreBounded: to an initiator that acknowledges nothing, no more Rejects are sent than it

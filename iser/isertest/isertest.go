@@ -44,7 +44,7 @@ type Initiator struct {
 
 var loopback = &transport.Config{Protector: transport.LoopbackOnly()}
 
-// New returns an Initiator that is not connected. It fails if its device lacks resources.
+// New returns an Initiator that is not connected. It fails if there is no room for what it has.
 func New(o Options) (*Initiator, error) {
 	i := &Initiator{o: o, last: -1}
 	var err error
