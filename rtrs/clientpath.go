@@ -30,6 +30,7 @@ type clientPath struct {
 	newSTags bool // each response carries the chunk's new STag
 
 	avoided  atomic.Bool // its security association has been away for a while
+	prodded  atomic.Bool // something was sent since then, so that it is brought up
 	useful   atomic.Bool // an I/O has completed here
 	failOnce sync.Once
 	failed   chan struct{} // closed with the client's lock held, when it is taken out of use
@@ -259,12 +260,17 @@ func (t *clientPath) watch() {
 			switch {
 			case !t.isPaused():
 				away = 0
+				t.prodded.Store(false)
 			case away < avoidAfter:
 				away += avoidTick
 			}
 			t.avoid(away >= avoidAfter)
-			if away >= avoidAfter && t.cl.hasOther(t) {
+			switch {
+			case away < avoidAfter:
+			case t.cl.hasOther(t):
 				t.cl.failOver(t)
+			case t.path.flying.Load() > 0:
+				t.cl.prodOthers(t)
 			}
 			continue
 		case <-tick:
@@ -277,6 +283,19 @@ func (t *clientPath) watch() {
 			if send {
 				c.postImm(makeImm(immHB, 0), false)
 			}
+		}
+	}
+}
+
+// prodOthers has the security associations of other paths than t brought up, which may have gone
+// because nothing had to be sent by them: nothing would be, since such a path is avoided.
+func (cl *Client) prodOthers(t *clientPath) {
+	for _, o := range *cl.up.Load() {
+		if o == t || !o.isPaused() || o.prodded.Swap(true) {
+			continue
+		}
+		for _, c := range o.conns {
+			c.postImm(makeImm(immHB, 0), false)
 		}
 	}
 }

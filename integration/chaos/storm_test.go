@@ -59,12 +59,13 @@ func storm(t *testing.T, s *scene, deletes int, how node.Load) {
 	by := map[string]int{}
 	for step := 0; by["alpha"]+by["beta"] < deletes; step++ {
 		who := [][]*node.Node{{s.alpha}, {s.beta}, {s.alpha, s.beta}}[step%3]
+		var old []string
 		var ended map[string]int
 		var at time.Time
 		// A host that does not know yet of the last child's replacement has nothing to
 		// delete.
 		s.eventually(t, "something to delete", l, func(context.Context) bool {
-			at = time.Now()
+			old, at = s.children(t), time.Now()
 			ended = s.deleteAtOnce(t, who)
 			return ended["alpha"]+ended["beta"] > 0
 		})
@@ -73,7 +74,7 @@ func storm(t *testing.T, s *scene, deletes int, how node.Load) {
 			by[name] += n
 		}
 		what = append(what, fmt.Sprintf("deleted: %v", ended))
-		s.awaitSharedChild(t, l)
+		s.awaitNewOrSharedChild(t, l, old)
 		s.mustFlow(t, l)
 	}
 	took := time.Since(marks[0])
@@ -115,15 +116,15 @@ func (s *scene) awaitNewChild(t *testing.T, l *load, old []string) {
 	})
 }
 
-// awaitSharedChild waits for a child that both hosts have. It may be older than a delete: a host that
-// had not heard of it yet has deleted the one before.
-func (s *scene) awaitSharedChild(t *testing.T, l *load) {
+// awaitNewOrSharedChild waits for a child that is not among old, or one that both hosts have, which may
+// be older than a delete: a host that had not heard of it yet has deleted the one before.
+func (s *scene) awaitNewOrSharedChild(t *testing.T, l *load, old []string) {
 	t.Helper()
-	s.eventually(t, "a child SA that both hosts have", l, func(ctx context.Context) bool {
+	s.eventually(t, "a new child SA, or one that both hosts have", l, func(ctx context.Context) bool {
 		mine, err := s.alpha.Client().SAs(ctx)
 		theirs, err2 := s.beta.Client().SAs(ctx)
-		return err == nil && err2 == nil && slices.ContainsFunc(theirs, func(sa api.SA) bool {
-			return sa.State == "INSTALLED" && slices.Contains(installed(mine), sa.SPIOut)
+		return err == nil && slices.ContainsFunc(installed(mine), func(spi string) bool {
+			return !slices.Contains(old, spi) || err2 == nil && slices.ContainsFunc(theirs, func(sa api.SA) bool { return sa.State == "INSTALLED" && sa.SPIOut == spi })
 		})
 	})
 }
