@@ -18,6 +18,9 @@ type Admission struct {
 	// MayStay is asked after authentication whether the initiator may use the name that it gave.
 	// nil: it may.
 	MayStay func(c *chap.Credentials) bool
+	// Session is what was agreed on for the session that the connection is to be added to; nil: for
+	// none.
+	Session *Values
 }
 
 // Policy decides about logins.
@@ -25,7 +28,8 @@ type Policy interface {
 	// Admit is asked once the names are known. Nothing is authenticated yet. A status other than
 	// LoginOK, or a redirection with an address, ends the login.
 	Admit(l *Login) (a Admission, redirect string, s LoginStatus)
-	// Establish makes the session when all is agreed, and returns its handle.
+	// Establish makes the session when all is agreed, or adds the connection to that of Login.TSIH,
+	// and returns its handle.
 	Establish(l *Login) (tsih uint16, s LoginStatus)
 }
 
@@ -173,7 +177,7 @@ func (l *Login) request(q *LoginRequest, data []byte, r *LoginResponse) (text []
 	l.Values = l.neg.values
 	tsih, status := l.policy.Establish(l)
 	if status != LoginOK {
-		return nil, false, refuse(status, "the session could not be established")
+		return nil, false, refuse(status, "the connection could not be established")
 	}
 	l.TSIH, r.TSIH = tsih, tsih
 	return text, true, nil
@@ -246,6 +250,13 @@ func (l *Login) names(pairs []Pair) (text []byte, err error) {
 	l.neg.values[KeyMaxOutstandingUnexpectedPDUs] = unexpectedUnsaid
 	if l.InRDMA && !l.Discovery {
 		l.neg.values[KeyRDMAExtensions], l.neg.values[KeyTaggedBufferForSolicitedDataOnly] = 1, 1
+	}
+	if a.Session != nil {
+		for id := range Keys {
+			if Keys[id].Scope == SessionWide {
+				l.neg.values[id] = a.Session[id]
+			}
+		}
 	}
 	if l.TargetName != "" {
 		text = AppendPair(text, Keys[KeyTargetPortalGroupTag].Name, strconv.Itoa(int(a.PortalGroup)))

@@ -124,6 +124,8 @@ func (n *negotiation) answer(text []byte, id KeyID, offer string) ([]byte, error
 		if rdma { // what is longer is better read than sent
 			ours = min(ours, n.ours[KeyTargetRecvDataSegmentLength])
 		}
+	case id == KeyMaxConnections && rdma:
+		ours = 1 // memory is registered with one connection
 	case id == KeyErrorRecoveryLevel && n.discovery:
 		ours = 0 // section 7.4.1
 	}

@@ -14,6 +14,7 @@ const (
 type Window struct {
 	exp, max uint32
 	early    []bool // by CmdSN modulo its length: came out of turn
+	waiting  int    // how many of them
 }
 
 // NewWindow returns a window of at most size commands that begins with cmdSN, and is open.
@@ -51,7 +52,19 @@ func (w *Window) Admit(sn uint32) Turn {
 		return Never
 	}
 	*w.at(sn) = true
+	w.waiting++
 	return Later
+}
+
+// Waiting reports whether commands have come out of turn.
+func (w *Window) Waiting() bool { return w.waiting > 0 }
+
+// Forget takes back that a command came out of turn: it was discarded, and may come again.
+func (w *Window) Forget(sn uint32) {
+	if int32(sn-w.exp) > 0 && int32(sn-w.max) <= 0 && *w.at(sn) {
+		*w.at(sn) = false
+		w.waiting--
+	}
 }
 
 // Next returns the number of a command that came early and whose turn it is now.
@@ -60,6 +73,7 @@ func (w *Window) Next() (sn uint32, ok bool) {
 		return 0, false
 	}
 	*w.at(w.exp) = false
+	w.waiting--
 	w.exp++
 	return w.exp - 1, true
 }

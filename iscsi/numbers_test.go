@@ -32,6 +32,18 @@ func TestWindow(t *testing.T) {
 		if w.Includes(first+2) || !w.Includes(first+3) || w.Includes(first+6) {
 			t.Error("Includes")
 		}
+		// What came out of turn and was discarded may come again; nothing else is forgotten.
+		w.Admit(first + 5)
+		if w.Forget(first + 4); !w.Waiting() {
+			t.Error("another command was forgotten")
+		}
+		w.Forget(first + 5 + uint32(len(w.early)))
+		if w.Forget(first + 5); w.Waiting() || w.Admit(first+5) != Later {
+			t.Error("a discarded command may not come again")
+		}
+		if w.Forget(first + 5); w.Waiting() {
+			t.Error("it is waited for")
+		}
 		w.Open(3)
 		if exp, max := w.Numbers(); exp != first+3 || max != first+5 {
 			t.Errorf("%d %d: a promise was taken back, or given twice", exp-first, max-first)
