@@ -90,6 +90,46 @@ func TestSolicitedDataArePlaced(t *testing.T) {
 	}
 }
 
+// telling is an upper that has something to say whenever the connection is idle.
+type telling struct {
+	upper
+	out iscsi.Out
+}
+
+func (u *telling) IdleNotify() {
+	if !u.out.Queued {
+		u.c.SendControl(&u.out)
+	}
+	u.c.Flush()
+}
+
+// TestSendFailsWhileNothingIsReceived: what Run's goroutine sends before it waits may be what fails, and
+// ends Run.
+func TestSendFailsWhileNothingIsReceived(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	far, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	near, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	near.(*net.TCPConn).CloseWrite()
+	c := tcp.NewConn(near)
+	v := iscsi.DefaultValues()
+	c.NoticeKeyValues(&v, 4096)
+	u := &telling{upper: upper{c: c}}
+	if err := c.Run(u); err == nil || u.sent != 1 {
+		t.Errorf("%v, %d given back", err, u.sent)
+	}
+}
+
 func TestLimitsAndDigests(t *testing.T) {
 	nop := iscsi.NOP{Immediate: true, ITT: 4, TTT: iscsi.NoTag}
 	if _, err := play(t, pdu(nop.PutOut, make([]byte, 4097)), nil, false); !errors.Is(err, iscsi.ErrFormat) {

@@ -126,7 +126,9 @@ func (c *Conn) lockIfMore() bool {
 // broken ends the connection after a failed send.
 func (c *Conn) broken(batch *iscsi.Out) {
 	c.sock.Discard()
-	c.nc.Close() // ends Run
+	// Run's goroutine may be here, in the middle of a read, for which Close would wait.
+	c.ending.Store(true)
+	c.nc.SetReadDeadline(past)
 	c.giveBack(batch)
 	c.mu.Lock()
 	c.dead = true
