@@ -32,8 +32,7 @@ type Datamover interface {
 	// over, and has what the connection needs from then on allocated (sections 8.5 and 8.8). declared
 	// is the longest data segment that the initiator may send. It fails if resources are short.
 	NoticeKeyValues(v *Values, declared uint32) error
-	// NoticeSegment says that the initiator takes data segments of n bytes from now on. Run's
-	// goroutine calls it.
+	// NoticeSegment says that the initiator takes data segments of n bytes from now on.
 	NoticeSegment(n uint32)
 	// Segment is the longest data segment that the initiator takes, in a PDU that SendControl sends.
 	Segment() int

@@ -10,6 +10,14 @@ const (
 	// that have not been sent.
 	immediates = 32
 
+	// maxConnections is how many connections a session may have: more spread a session over more
+	// processors than this target has for it.
+	maxConnections = 4
+
+	// maxEarlyData is how many bytes the requests have that wait for their turn, of all connections
+	// of a session: some pings, or one text.
+	maxEarlyData = 1 << 20
+
 	// maxControls is how many answers other than those to commands wait to be sent. While there
 	// are more nothing is received.
 	maxControls = 64
@@ -38,4 +46,8 @@ const (
 
 	defaultPing     = 15 * time.Second
 	defaultDataWait = 5 * time.Second
+
+	// defaultLogoutWait is time for an initiator to finish what it has begun, and short enough for
+	// who waits for the end of a server.
+	defaultLogoutWait = 3 * time.Second
 )

@@ -44,6 +44,7 @@ func (cfg *Config) values() iscsi.Values {
 	v[iscsi.KeyInitialR2T] = 0
 	v[iscsi.KeyMaxBurstLength], v[iscsi.KeyFirstBurstLength] = maxBurst, firstBurst
 	v[iscsi.KeyMaxRecvDataSegmentLength] = maxRecvSegment
+	v[iscsi.KeyMaxConnections] = maxConnections
 	v[iscsi.KeyMaxOutstandingR2T] = maxR2T
 	v[iscsi.KeyDefaultTime2Retain] = 0 // ErrorRecoveryLevel is 0: nothing is retained
 	v[iscsi.KeyTaskReporting] = iscsi.ReportRFC3720 | iscsi.ReportResponseFence

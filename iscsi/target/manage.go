@@ -129,14 +129,15 @@ func (s *Server) Remove(name string) {
 	delete(s.targets, name)
 }
 
-// End ends the sessions that which picks, and returns them. Each channel is closed when nothing of
+// End asks the initiators of the sessions that which picks to log out, and ends those that do not. It
+// returns the sessions. Each channel is closed when nothing of
 // its session is under way any more.
 func (s *Server) End(which func(SessionInfo) bool) (ended []SessionInfo, over []<-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range s.sessions {
 		if i := x.info(); which(i) {
-			x.mover.ConnectionTerminate()
+			x.quit()
 			ended, over = append(ended, i), append(over, x.over)
 		}
 	}
@@ -158,7 +159,7 @@ func (s *Server) Sessions() []SessionInfo {
 func (x *session) info() SessionInfo {
 	l := x.login
 	i := SessionInfo{TSIH: x.tsih, Target: l.TargetName, Initiator: l.InitiatorName, ISID: l.ISID, CHAPName: l.CHAPName, Discovery: l.Discovery,
-		Origin: x.origin, Since: x.since, HeaderDigest: x.values[iscsi.KeyHeaderDigest] == iscsi.DigestCRC32C, DataSums: x.values[iscsi.KeyDataDigest] == iscsi.DigestCRC32C, IO: x.counted.io()}
+		Origin: x.origin, Since: x.since, HeaderDigest: l.Values[iscsi.KeyHeaderDigest] == iscsi.DigestCRC32C, DataSums: l.Values[iscsi.KeyDataDigest] == iscsi.DigestCRC32C, IO: x.counted.io()}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	i.Active = x.active

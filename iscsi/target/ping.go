@@ -7,50 +7,57 @@ import (
 )
 
 // startPings has the target ask a silent initiator whether it is still there (RFC 7143 section
-// 11.19). Whoever does not answer loses the session, and what it has reserved by RESERVE(6) is free.
-func (x *session) startPings() {
-	if every := x.srv.cfg.Ping; every > 0 {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		x.pings = time.AfterFunc(every, x.ping)
+// 11.19). Whoever does not answer loses the connection; with the session, what it has reserved by
+// RESERVE(6) is free.
+func (c *conn) startPings() {
+	if every := c.x.srv.cfg.Ping; every > 0 {
+		c.x.mu.Lock()
+		defer c.x.mu.Unlock()
+		c.pings = time.AfterFunc(every, c.ping)
 	}
 }
 
-func (x *session) stopPings() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.pings != nil {
-		x.pings.Stop()
-		x.pings = nil
+func (c *conn) stopPings() {
+	c.x.mu.Lock()
+	defer c.x.mu.Unlock()
+	if c.pings != nil {
+		c.pings.Stop()
+		c.pings = nil
 	}
 }
 
 // ping looks whether something has come since the last time.
-func (x *session) ping() {
+func (c *conn) ping() {
+	x := c.x
 	x.mu.Lock()
-	heard := x.heard.Swap(false)
+	heard := c.heard.Swap(false)
 	switch {
-	case x.pings == nil: // the session has ended
+	case c.pings == nil: // the connection has ended
 		x.mu.Unlock()
 		return
-	case heard || x.paused():
-		x.pinged = false
-	case !x.pinged:
-		x.pinged = true
-		x.answerLocked(nil, false, func(h *iscsi.BHS, n iscsi.Numbers) {
-			in := iscsi.NOP{ITT: iscsi.NoTag, TTT: pingTag, Numbers: n}
-			in.PutIn(h)
-		})
+	case heard || c.paused():
+		c.pinged = false
+	case !c.pinged:
+		c.pinged = true
+		c.askLocked()
 	default:
 		x.mu.Unlock()
-		x.silent.Store(true)
-		x.mover.ConnectionTerminate()
+		c.silent.Store(true)
+		c.mover.ConnectionTerminate()
 		return
 	}
-	x.pings.Reset(x.srv.cfg.Ping)
+	c.pings.Reset(x.srv.cfg.Ping)
 	x.mu.Unlock()
-	x.mover.Flush()
+	c.mover.Flush()
 }
 
-// pingTag is the transfer tag of pings: there is one at a time.
+// askLocked sends a NOP-In that is to be answered.
+func (c *conn) askLocked() {
+	c.answerLocked(nil, false, func(h *iscsi.BHS, n iscsi.Numbers) {
+		in := iscsi.NOP{ITT: iscsi.NoTag, TTT: pingTag, Numbers: n}
+		in.PutIn(h)
+	})
+}
+
+// pingTag is the transfer tag of all pings.
 const pingTag = 1

@@ -1,12 +1,14 @@
 package target_test
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/block/backing"
 	"github.com/ironwarp/ironwarp/chap"
@@ -141,6 +143,7 @@ func serveOn(t testing.TB, cfg target.Config, credentials []chap.Credentials, li
 	t.Helper()
 	d, files, closers := files(t, units...)
 	s := &served{files: files}
+	cfg.LogoutWait = cmp.Or(cfg.LogoutWait, 10*time.Millisecond) // most tests' initiators do not log out
 	srv := target.NewServer(cfg)
 	if err := srv.Add(&target.Target{Name: targetName, Alias: "a test", Device: d, CHAP: credentials}); err != nil {
 		t.Fatal(err)

@@ -55,6 +55,9 @@ type Config struct {
 	// DataWait is how long the answer to a task management function waits for data of aborted
 	// commands that their initiator was asked for (5 s).
 	DataWait time.Duration
+	// LogoutWait is how long the end of a session waits for the Logout that its initiator is asked
+	// for (3 s); negative: it is not asked.
+	LogoutWait time.Duration
 	// Paused reports that nothing can come by a connection at the moment, since its security
 	// association is away. Meanwhile silence is no reason to end a session. nil: it never is.
 	Paused func(nc net.Conn) bool
@@ -101,6 +104,7 @@ func NewServer(cfg Config) *Server {
 	}
 	cfg.Ping = cmp.Or(cfg.Ping, defaultPing)
 	cfg.DataWait = cmp.Or(cfg.DataWait, defaultDataWait)
+	cfg.LogoutWait = cmp.Or(cfg.LogoutWait, defaultLogoutWait)
 	s := &Server{cfg: cfg, log: cfg.Logger, targets: map[string]*Target{}, sessions: map[uint16]*session{}, values: cfg.values(), pool: pool{most: poolMemory}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -137,9 +141,9 @@ func (t *Target) credentials(name string) *chap.Credentials {
 	return nil
 }
 
-// Serve accepts initiators from ln until ctx ends or ln fails, and closes ln. When it returns no
-// session is left, and nothing that they have asked for is under way. It fails with the error of
-// ln.
+// Serve accepts initiators from ln until ctx ends or ln fails, and closes ln. Then initiators are asked
+// to log out. When it returns no session is left, and nothing that they have asked for is under way.
+// It fails with the error of ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var initiators sync.WaitGroup
@@ -168,10 +172,11 @@ func (s *Server) addLogin() bool {
 // serve serves one connection to its end.
 func (s *Server) serve(ctx context.Context, l link) {
 	defer l.Close()
-	defer context.AfterFunc(ctx, l.ConnectionTerminate)()
+	stop := context.AfterFunc(ctx, l.ConnectionTerminate)
+	defer stop()
 	late := time.AfterFunc(loginTime, l.ConnectionTerminate)
 	p := &portal{Server: s, link: l, origin: originOf(l)}
-	x, err := p.login()
+	c, err := p.login()
 	late.Stop()
 	s.loginEnded()
 	log := s.log.With("address", p.origin.Remote.String(), "peer", p.origin.Peer)
@@ -182,10 +187,14 @@ func (s *Server) serve(ctx context.Context, l link) {
 		log.Info("target: login failed", "error", err)
 		return
 	}
-	log = log.With("initiator", x.login.InitiatorName, "target", x.login.TargetName)
-	log.Info("target: initiator logged in", "chap", x.login.CHAPName, "discovery", x.login.Discovery, "iser", x.values.Bool(iscsi.KeyRDMAExtensions))
-	err = x.run()
-	log.Info("target: session ended", "error", err)
+	k := c.login
+	log = log.With("initiator", k.InitiatorName, "target", k.TargetName, "session", k.TSIH, "connection", k.CID)
+	log.Info("target: initiator logged in", "chap", k.CHAPName, "discovery", k.Discovery, "iser", k.Values.Bool(iscsi.KeyRDMAExtensions))
+	if stop() {
+		defer context.AfterFunc(ctx, c.x.quit)()
+	}
+	err = c.run()
+	log.Info("target: connection ended", "error", err)
 }
 
 func (s *Server) loginEnded() {
@@ -208,15 +217,16 @@ func originOf(l link) Origin {
 // portal is the place of a login.
 type portal struct {
 	*Server
-	link    link
-	origin  Origin
-	asked   *Target // for which it asks, whether it may log in or not
-	target  *Target
-	session *session
+	link   link
+	origin Origin
+	asked  *Target // for which it asks, whether it may log in or not
+	target *Target
+	joins  *session // that the connection is to be added to
+	made   *conn
 }
 
-// login exchanges the PDUs of a login. It returns the session.
-func (p *portal) login() (*session, error) {
+// login exchanges the PDUs of a login. It returns the connection.
+func (p *portal) login() (*conn, error) {
 	ours, inRDMA := p.link.offers()
 	l := iscsi.NewLogin(p, ours, 1)
 	l.InRDMA = inRDMA
@@ -229,17 +239,19 @@ func (p *portal) login() (*session, error) {
 		if r.ITT == iscsi.NoTag && err != nil {
 			return nil, err
 		}
-		r.MaxCmdSN = r.ExpCmdSN + window - 1
+		if r.MaxCmdSN = r.ExpCmdSN + window - 1; p.joins != nil {
+			r.ExpCmdSN, r.MaxCmdSN = p.joins.commandNumbers()
+		}
 		var out iscsi.BHS
 		r.Put(&out)
 		if werr := p.link.WritePDU(&out, text); err == nil {
 			err = werr
 		}
 		if err != nil || done {
-			if err != nil && p.session != nil {
-				p.session.drop()
+			if err != nil && p.made != nil {
+				p.made.abandon()
 			}
-			return p.session, err
+			return p.made, err
 		}
 	}
 }
@@ -249,30 +261,29 @@ func (p *portal) Admit(l *iscsi.Login) (a iscsi.Admission, redirect string, st i
 	a.PortalGroup = p.cfg.PortalGroup
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if l.TargetName != "" { // it has none in an unnamed discovery session
+		t := p.targets[l.TargetName]
+		if t == nil {
+			return a, "", iscsi.LoginNotFound
+		}
+		p.asked = t
+		if !t.visible(p.origin, l.InitiatorName) {
+			return a, "", iscsi.LoginForbidden
+		}
+		if t.Device == nil && !l.Discovery {
+			return a, "", iscsi.LoginUnavailable
+		}
+		p.target, a.Alias = t, t.Alias
+		if t.CHAP != nil {
+			a.Find = t.credentials
+			a.MayStay = func(c *chap.Credentials) bool { return !iscsi.IsName(c.Name) || c.Name == l.InitiatorName }
+		}
+	}
 	if l.TSIH != 0 {
-		if p.sessions[l.TSIH] == nil {
+		if p.joins = p.sessions[l.TSIH]; p.joins == nil || !p.joins.belongs(l) {
 			return a, "", iscsi.LoginNoSession
 		}
-		return a, "", iscsi.LoginTooMany // MaxConnections is 1
-	}
-	if l.TargetName == "" {
-		return a, "", iscsi.LoginOK // an unnamed discovery session
-	}
-	t := p.targets[l.TargetName]
-	if t == nil {
-		return a, "", iscsi.LoginNotFound
-	}
-	p.asked = t
-	if !t.visible(p.origin, l.InitiatorName) {
-		return a, "", iscsi.LoginForbidden
-	}
-	if t.Device == nil && !l.Discovery {
-		return a, "", iscsi.LoginUnavailable
-	}
-	p.target, a.Alias = t, t.Alias
-	if t.CHAP != nil {
-		a.Find = t.credentials
-		a.MayStay = func(c *chap.Credentials) bool { return !iscsi.IsName(c.Name) || c.Name == l.InitiatorName }
+		a.Session = &p.joins.login.Values
 	}
 	return a, "", iscsi.LoginOK
 }
@@ -280,6 +291,9 @@ func (p *portal) Admit(l *iscsi.Login) (a iscsi.Admission, redirect string, st i
 // Establish implements iscsi.Policy. A session that the initiator had with the same identifier ends
 // first (RFC 7143 section 6.3.5).
 func (p *portal) Establish(l *iscsi.Login) (tsih uint16, st iscsi.LoginStatus) {
+	if p.joins != nil {
+		return l.TSIH, p.join(l)
+	}
 	x, err := newSession(p, l)
 	if err != nil {
 		p.log.Warn("target: no resources for a session", "initiator", l.InitiatorName, "error", err)
@@ -297,7 +311,7 @@ func (p *portal) Establish(l *iscsi.Login) (tsih uint16, st iscsi.LoginStatus) {
 			break
 		}
 		p.mu.Unlock()
-		old.mover.ConnectionTerminate()
+		old.terminate()
 		select {
 		case <-old.over:
 		case <-time.After(loginTime):
@@ -314,8 +328,8 @@ func (p *portal) Establish(l *iscsi.Login) (tsih uint16, st iscsi.LoginStatus) {
 	for p.tsih++; p.tsih == 0 || p.sessions[p.tsih] != nil; p.tsih++ {
 	}
 	x.tsih = p.tsih
+	x.attach()
 	p.sessions[x.tsih] = x
-	p.session = x
 	return x.tsih, iscsi.LoginOK
 }
 
@@ -350,7 +364,7 @@ func (s *Server) endAll(t *Target, but *session) {
 	defer s.mu.Unlock()
 	for _, o := range s.sessions {
 		if o.login.TargetName == t.Name && o != but {
-			o.mover.ConnectionTerminate()
+			o.drop()
 		}
 	}
 }

@@ -3,13 +3,17 @@ package target_test
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/chap"
 	"github.com/ironwarp/ironwarp/internal/crc32c"
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/iscsi/target"
@@ -24,10 +28,22 @@ type client struct {
 	cmdSN   uint32
 	statSN  uint32
 	spoil   bool // the next data digest
+	tsih    uint16
+	agreed  map[string]string // the target's answers to the last keys
+	helpful bool              // it acknowledges when it is asked
 }
 
-// dial connects and logs in with further keys.
-func dial(t testing.TB, s *served, isid byte, keys ...string) *client {
+// identity is as what a client logs in.
+type identity struct {
+	isid         byte
+	tsih, cid    uint16
+	cmdSN        uint32
+	user, secret string // for CHAP
+	keys         []string
+}
+
+// logIn connects and logs in. Unless it may stay, the status says why.
+func logIn(t testing.TB, s *served, id identity) (*client, iscsi.LoginStatus) {
 	t.Helper()
 	nc, err := net.Dial("tcp", s.address)
 	if err != nil {
@@ -35,18 +51,57 @@ func dial(t testing.TB, s *served, isid byte, keys ...string) *client {
 	}
 	t.Cleanup(func() { nc.Close() })
 	nc.SetDeadline(time.Now().Add(60 * time.Second)) // a test that hangs fails
-	c := &client{t: t, nc: nc, cmdSN: 1}
-	q := iscsi.LoginRequest{Transit: true, CSG: iscsi.Operational, NSG: iscsi.FullFeature, ISID: [6]byte{0x80, isid}, CmdSN: 1}
-	var h iscsi.BHS
-	q.Put(&h)
-	text := []byte("InitiatorName=iqn.x:i\x00TargetName=" + targetName + "\x00")
-	for _, k := range keys {
-		text = append(append(text, k...), 0)
+	c := &client{t: t, nc: nc, cmdSN: id.cmdSN}
+	say := func(csg, nsg iscsi.Stage, transit bool, pairs ...string) (r iscsi.LoginResponse, answer map[string]string) {
+		q := iscsi.LoginRequest{Transit: transit, CSG: csg, NSG: nsg, ISID: [6]byte{0x80, id.isid}, TSIH: id.tsih, CID: id.cid, CmdSN: id.cmdSN}
+		var h iscsi.BHS
+		q.Put(&h)
+		var text []byte
+		for _, k := range pairs {
+			text = append(append(text, k...), 0)
+		}
+		c.send(&h, text)
+		h, text = c.receive()
+		r, err := iscsi.ParseLoginResponse(&h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, _ := iscsi.ParsePairs(text)
+		answer = map[string]string{}
+		for _, p := range parsed {
+			answer[p.Key] = p.Value
+		}
+		return r, answer
 	}
-	c.send(&h, text)
-	h, _ = c.receive()
-	if r, err := iscsi.ParseLoginResponse(&h); err != nil || r.Status != iscsi.LoginOK || !r.Transit {
-		t.Fatalf("%+v %v", r, err)
+	names := []string{"InitiatorName=iqn.x:i", "TargetName=" + targetName}
+	var r iscsi.LoginResponse
+	if id.user != "" {
+		var a map[string]string
+		r, _ = say(iscsi.Security, iscsi.Operational, false, append(names, "AuthMethod=CHAP")...)
+		if r.Status == iscsi.LoginOK {
+			_, a = say(iscsi.Security, iscsi.Operational, false, "CHAP_A=5")
+			n, _ := strconv.Atoi(a["CHAP_I"])
+			challenge, _ := hex.DecodeString(strings.TrimPrefix(a["CHAP_C"], "0x"))
+			r, _ = say(iscsi.Security, iscsi.Operational, true, "CHAP_N="+id.user, "CHAP_R=0x"+hex.EncodeToString(chap.Response(chap.MD5, uint8(n), []byte(id.secret), challenge)))
+			names = nil
+		}
+	}
+	if r.Status == iscsi.LoginOK {
+		r, c.agreed = say(iscsi.Operational, iscsi.FullFeature, true, append(names, id.keys...)...)
+	}
+	c.tsih, c.statSN = r.TSIH, r.StatSN+1
+	if r.Status == iscsi.LoginOK && (!r.Transit || id.tsih != 0 && r.ExpCmdSN > id.cmdSN) {
+		t.Fatalf("%+v", r)
+	}
+	return c, r.Status
+}
+
+// dial connects and logs in with further keys.
+func dial(t testing.TB, s *served, isid byte, keys ...string) *client {
+	t.Helper()
+	c, st := logIn(t, s, identity{isid: isid, cmdSN: 1, keys: keys})
+	if st != iscsi.LoginOK {
+		t.Fatalf("%#x", st)
 	}
 	return c
 }
@@ -75,6 +130,37 @@ func (c *client) send(h *iscsi.BHS, data []byte) {
 
 // receive returns the next PDU, with verified digests. The zero header is the connection's end.
 func (c *client) receive() (h iscsi.BHS, data []byte) {
+	c.t.Helper()
+	for {
+		h, data = c.receiveAny()
+		n := h.Numbers().StatSN
+		switch o := h.Opcode(); {
+		case h == (iscsi.BHS{}) || o == iscsi.OpLoginResp || o == iscsi.OpR2T:
+		case o == iscsi.OpNOPIn && h.ITT() == iscsi.NoTag:
+			if c.helpful {
+				c.acknowledge()
+				continue
+			}
+		case o == iscsi.OpDataIn:
+			if d, _ := iscsi.ParseDataIn(&h); d.HasStatus {
+				c.statSN = n + 1
+			}
+		default:
+			c.statSN = n + 1
+		}
+		return h, data
+	}
+}
+
+// acknowledge acknowledges all that has come, by a NOP-Out that is not answered.
+func (c *client) acknowledge() {
+	n := iscsi.NOP{Immediate: true, ITT: iscsi.NoTag, TTT: iscsi.NoTag, CmdSN: c.cmdSN, ExpStatSN: c.statSN}
+	var h iscsi.BHS
+	n.PutOut(&h)
+	c.send(&h, nil)
+}
+
+func (c *client) receiveAny() (h iscsi.BHS, data []byte) {
 	c.t.Helper()
 	if _, err := io.ReadFull(c.nc, h[:]); err != nil {
 		return iscsi.BHS{}, nil

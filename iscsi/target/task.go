@@ -22,6 +22,7 @@ const (
 type task struct {
 	lu.Task
 	x     *session
+	c     *conn // where its answer goes
 	nexus *lu.Nexus
 	next  *task
 
@@ -50,18 +51,10 @@ type task struct {
 	sense    []byte
 }
 
-// take returns a task that is free. It waits while the initiator does not read its answers.
-func (x *session) take() *task {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for x.free == nil && len(x.tasks) >= 2*window+immediates {
-		x.mu.Unlock()
-		x.mover.Flush()
-		x.mu.Lock()
-		if x.free == nil {
-			x.change.Wait()
-		}
-	}
+func (x *session) hasFreeLocked() bool { return x.free != nil || len(x.tasks) < 2*window+immediates }
+
+// takeLocked returns a task that is free.
+func (x *session) takeLocked() *task {
 	if t := x.free; t != nil {
 		x.free = t.next
 		return t
@@ -77,16 +70,24 @@ func (x *session) take() *task {
 	return t
 }
 
-// find returns the task of a tag, nil if there is none. With its answer a tag is free.
+// find returns the task of a tag, nil if there is none.
 func (x *session) find(itt uint32) (*task, state) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, t := range x.tasks {
-		if (t.state == receiving || t.state == executing) && t.itt == itt {
-			return t, t.state
-		}
+	if t := x.findLocked(itt); t != nil {
+		return t, t.state
 	}
 	return nil, idle
+}
+
+// findLocked returns the task of a tag, nil if there is none. With its answer a tag is free.
+func (x *session) findLocked(itt uint32) *task {
+	for _, t := range x.tasks {
+		if (t.state == receiving || t.state == executing) && t.itt == itt {
+			return t
+		}
+	}
+	return nil
 }
 
 // execute notes that all data of a task are there.
@@ -97,68 +98,79 @@ func (x *session) execute(t *task) {
 }
 
 // command takes a SCSI Command.
-func (x *session) command(p *iscsi.Incoming) error {
-	c, err := iscsi.ParseCommand(&p.BHS)
+func (c *conn) command(p *iscsi.Incoming, t *task) error {
+	x := c.x
+	t.c, t.left = c, 1 // unlocked: nobody else knows the task
+	k, err := iscsi.ParseCommand(&p.BHS)
 	if err != nil {
+		t.sent()
 		return err
 	}
 	ahs, err := iscsi.ParseAHS(p.AHS)
 	if err != nil {
+		t.sent()
 		return err
 	}
-	if t, _ := x.find(c.ITT); t != nil {
-		return x.reject(p, iscsi.RejectTaskInProgress)
-	}
-	t := x.take()
-	x.mu.Lock()
-	turn := iscsi.Now
-	if !c.Immediate {
-		turn = x.window.Admit(c.CmdSN)
-	}
-	if turn == iscsi.Never || c.Immediate && x.active >= window+immediates {
-		t.next, x.free = x.free, t
-		x.mu.Unlock()
-		if turn != iscsi.Never {
-			return x.reject(p, iscsi.RejectTooManyImmediate)
-		}
-		return nil
-	}
-	x.active++
-	t.state = receiving
-	t.itt, t.left = c.ITT, 1
-	x.mu.Unlock()
-
-	t.edtl, t.cmdSN, t.lun, t.read = c.EDTL, c.CmdSN, c.LUN, c.Read
+	t.itt = k.ITT
+	t.edtl, t.cmdSN, t.lun, t.read = k.EDTL, k.CmdSN, k.LUN, k.Read
 	t.begun, t.unsolicited, t.ending, t.givenUp, t.bad, t.need, t.buffer = false, false, false, time.Time{}, scsi.Sense{}, 0, buffer{}
-	t.CDB, t.Attr = c.CDB, lu.Attr(c.Attr)
+	t.CDB, t.Attr = k.CDB, lu.Attr(k.Attr)
 	t.data.Remote, t.response.Remote = p.Remote, p.Remote
 	t.Offered = 0
-	if c.Write {
-		t.Offered = c.EDTL
+	if k.Write {
+		t.Offered = k.EDTL
 	}
-	t.nexus, t.counted = x.port.Nexus(c.LUN), nil
-	if n, ok := scsi.LUN(c.LUN); ok {
+	t.nexus, t.counted = x.port.Nexus(k.LUN), nil
+	if n, ok := scsi.LUN(k.LUN); ok {
 		t.counted = x.luns[n]
 	}
 	t.nexus.Prepare(&t.Task)
 	switch {
-	case c.Read && c.Write || ahs.HasBidiRead: // no command moves data both ways
+	case k.Read && k.Write || ahs.HasBidiRead: // no command moves data both ways
 		t.bad = scsi.Sense{Key: scsi.IllegalRequest, Code: scsi.InvalidFieldInInformation}
-	case t.Out && c.Write:
-		t.need = min(t.Length, c.EDTL)
+	case t.Out && k.Write:
+		t.need = min(t.Length, k.EDTL)
 	case !t.Out:
 		t.need = t.Length
 	}
-	if turn == iscsi.Now {
-		t.begin()
-	}
-	if err := x.firstData(p, &c, t); err != nil {
+	if err := c.firstData(p, &k, t); err != nil {
+		t.sent()
 		return err
 	}
-	if turn == iscsi.Now && !c.Immediate {
+	switch turn, why := x.admit(t, &k); {
+	case turn == iscsi.Never:
+		t.sent()
+		if why != 0 {
+			c.reject(&p.BHS, why)
+		}
+	case turn == iscsi.Now:
+		t.begin()
+		c.goOn(t)
 		x.next()
 	}
 	return nil
+}
+
+// admit puts a command in its turn. One that is for immediate delivery has it; one whose tag is in use,
+// or which there is no room for, never does.
+func (x *session) admit(t *task, k *iscsi.Command) (turn iscsi.Turn, why iscsi.Reason) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	turn = iscsi.Now
+	switch {
+	case x.findLocked(k.ITT) != nil:
+		return iscsi.Never, iscsi.RejectTaskInProgress
+	case !k.Immediate:
+		turn = x.window.Admit(k.CmdSN)
+	case x.active >= window+immediates:
+		return iscsi.Never, iscsi.RejectTooManyImmediate
+	}
+	if turn != iscsi.Never {
+		x.active++
+		t.c.active++
+		t.state = receiving
+	}
+	return turn, 0
 }
 
 func (t *task) begin() {
@@ -166,72 +178,48 @@ func (t *task) begin() {
 	t.nexus.Begin(&t.Task)
 }
 
-// next goes on with the commands that came out of turn, and whose turn it is now.
-func (x *session) next() {
-	for {
-		x.mu.Lock()
-		sn, ok := x.window.Next()
-		var t *task
-		for _, o := range x.tasks {
-			if ok && o.state == receiving && !o.begun && o.cmdSN == sn {
-				t = o
-			}
-		}
-		x.mu.Unlock()
-		if !ok {
-			return
-		}
-		if t != nil { // otherwise it was aborted before it came
-			t.begin()
-			x.goOn(t)
-		}
-	}
-}
-
 // firstData receives the immediate data, and finds out which others come without being asked for
 // (RFC 7143 sections 13.10, 13.11 and 13.14).
-func (x *session) firstData(p *iscsi.Incoming, c *iscsi.Command, t *task) error {
+func (c *conn) firstData(p *iscsi.Incoming, k *iscsi.Command, t *task) error {
 	n := uint32(p.BHS.DataLen())
-	v := &x.values
-	burst := min(v[iscsi.KeyFirstBurstLength], c.EDTL)
+	v := &c.values
+	burst := min(v[iscsi.KeyFirstBurstLength], k.EDTL)
 	switch {
-	case n > 0 && (!c.Write || !v.Bool(iscsi.KeyImmediateData)), !c.Final && v.Bool(iscsi.KeyInitialR2T):
+	case n > 0 && (!k.Write || !v.Bool(iscsi.KeyImmediateData)), !k.Final && v.Bool(iscsi.KeyInitialR2T):
 		t.bad = scsi.Sense{Key: scsi.AbortedCommand, Code: scsi.WriteErrorUnexpectedData}
 	case n > burst:
 		t.bad = scsi.Sense{Key: scsi.AbortedCommand, Code: scsi.WriteErrorWrongAmount}
 	}
-	t.unsolicited = !c.Final
+	t.unsolicited = !k.Final
 	t.sequence = iscsi.NewSequence(min(n, burst), burst-min(n, burst))
 	if t.bad.Code != 0 {
 		t.need = 0
 	}
 	if t.need > 0 && t.Out {
-		x.memoryFor(t, !c.Final || n > 0)
+		c.x.memoryFor(t, !k.Final || n > 0)
 	}
 	if n > 0 {
-		if err := p.ReadData(t.buffer.b[:min(uint32(len(t.buffer.b)), n)]); err != nil {
-			return err
-		}
+		return c.readDataLocked(p, t.buffer.b[:min(uint32(len(t.buffer.b)), n)]) // unlocked: ControlNotify holds receiving
 	}
-	x.goOn(t)
 	return nil
 }
 
 // unsolicited takes a Data-Out that answers no R2T.
-func (x *session) unsolicited(p *iscsi.Incoming) error {
+func (c *conn) unsolicited(p *iscsi.Incoming) error {
+	x := c.x
 	d, err := iscsi.ParseDataOut(&p.BHS)
 	if err != nil {
 		return err
 	}
 	t, st := x.find(d.ITT)
-	if t == nil || st != receiving || !t.unsolicited {
+	if t == nil || t.c != c || st != receiving || !t.unsolicited || t.ending {
 		return nil // of a task that was aborted or refused meanwhile
 	}
 	n := uint32(p.BHS.DataLen())
 	place, last := t.sequence.Take(&d, int(n))
 	if place && d.Offset < uint32(len(t.buffer.b)) {
 		t.reading = true
-		err := p.ReadData(t.buffer.b[d.Offset:min(uint32(len(t.buffer.b)), d.Offset+n)])
+		err := c.readDataLocked(p, t.buffer.b[d.Offset:min(uint32(len(t.buffer.b)), d.Offset+n)]) // unlocked: ControlNotify holds receiving
 		if t.reading = false; err != nil {
 			return err
 		}
@@ -248,13 +236,14 @@ func (x *session) unsolicited(p *iscsi.Incoming) error {
 				t.bad.Code = scsi.ProtocolServiceCRC // section 7.9: one of them was lost
 			}
 		}
-		x.goOn(t)
+		c.goOn(t)
 	}
 	return nil
 }
 
-// goOn asks for data or, when all are there, has the command carried out.
-func (x *session) goOn(t *task) {
+// goOn asks for data or, when all are there, has the command carried out. The caller holds receiving.
+func (c *conn) goOn(t *task) {
+	x := c.x
 	if t.unsolicited || !t.begun {
 		return
 	}
@@ -275,13 +264,14 @@ func (x *session) goOn(t *task) {
 		got = t.need
 	}
 	t.transfer = iscsi.NewTransfer(got, t.need)
-	x.ask(t)
+	c.ask(t)
 }
 
 // ask sends R2Ts, or has the command carried out.
-func (x *session) ask(t *task) {
+func (c *conn) ask(t *task) {
+	x := c.x
 	for {
-		sn, off, n, ok := t.transfer.Next(&x.values)
+		sn, off, n, ok := t.transfer.Next(&c.values)
 		if !ok {
 			break
 		}
@@ -295,9 +285,9 @@ func (x *session) ask(t *task) {
 		g.Into = t.buffer.b[off : off+n]
 		g.Memory, g.Remote = t.buffer.memory, t.response.Remote
 		x.mu.Lock()
-		g.R2T.Numbers = x.numbersLocked(false)
+		g.R2T.Numbers = c.numbersLocked(false)
 		t.left++
-		x.mover.GetData(g)
+		c.mover.GetData(g)
 		x.mu.Unlock()
 	}
 	if !t.transfer.Done() {
@@ -313,8 +303,11 @@ func (x *session) ask(t *task) {
 }
 
 // DataCompletionNotify implements iscsi.Upper.
-func (x *session) DataCompletionNotify(g *iscsi.Get, whole bool) {
-	x.heard.Store(true)
+func (c *conn) DataCompletionNotify(g *iscsi.Get, whole bool) {
+	c.heard.Store(true)
+	x := c.x
+	x.receiving.Lock()
+	defer x.receiving.Unlock()
 	t := g.Task.(*task)
 	if t.ending {
 		x.endAborted(t)
@@ -333,7 +326,7 @@ func (x *session) DataCompletionNotify(g *iscsi.Get, whole bool) {
 		}
 		t.transfer.Cancel()
 	}
-	x.ask(t)
+	c.ask(t)
 }
 
 // memoryFor gets a task a buffer of the bytes that it needs. If there is no memory for them, a task
@@ -364,44 +357,43 @@ func (x *session) memoryFor(t *task, unasked bool) bool {
 	return ok || err != nil
 }
 
-// feed goes on with tasks that waited for memory. The receiving goroutine calls it.
+// feed goes on with tasks that waited for memory. The caller holds receiving.
 func (x *session) feed() {
-	x.mu.Lock()
-	fed := x.fed
-	x.fed = false
-	x.mu.Unlock()
-	for fed && len(x.starving) > 0 {
+	for len(x.starving) > 0 {
 		t := x.starving[0]
 		if !x.memoryFor(t, false) {
 			return
 		}
 		x.starving = x.starving[1:]
-		x.goOn(t)
+		t.c.goOn(t)
 	}
-	if fed {
-		x.mu.Lock()
-		x.hungry = len(x.starving) > 0
-		x.mu.Unlock()
-	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.hungry = len(x.starving) > 0
 }
 
 // ended is called at the end of a command.
 func ended(l *lu.Task) {
 	t := l.Owner.(*task)
 	x := t.x
-	if t.Aborted {
-		x.mu.Lock()
-		x.active--
-		x.mu.Unlock()
-		t.sent()
-		return
+	x.mu.Lock()
+	x.active--
+	t.c.active--
+	if !t.Aborted {
+		t.state = answering
+		x.respondLocked(response{c: t.c, t: t, fenced: len(x.conns) > 1 && t.isFenced()})
 	}
-	t.answer()
+	x.inactiveLocked(t.c)
+	aborted := t.Aborted
+	x.mu.Unlock()
+	if aborted {
+		t.sent()
+	}
 }
 
-// answer sends what a command has to say.
-func (t *task) answer() {
-	x := t.x
+// answerLocked sends what a command has to say.
+func (t *task) answerLocked() {
+	c := t.c
 	in, presented := uint32(0), t.InLen
 	if t.Out {
 		presented = t.Length
@@ -409,17 +401,13 @@ func (t *task) answer() {
 		in = min(t.InLen, t.edtl)
 	}
 	residual := iscsi.ResidualOf(presented, t.edtl)
-	if x.counted.count(t, in); t.counted != nil {
+	if t.x.counted.count(t, in); t.counted != nil {
 		t.counted.count(t, in)
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	t.state = answering
-	x.active--
-	collapse := in > 0 && t.Status == scsi.Good && !x.values.Bool(iscsi.KeyRDMAExtensions)
+	collapse := in > 0 && t.Status == scsi.Good && !c.values.Bool(iscsi.KeyRDMAExtensions)
 	if in > 0 {
 		d := iscsi.DataIn{Final: true, LUN: [8]byte{}, ITT: t.itt, TTT: iscsi.NoTag, HasStatus: collapse}
-		d.Numbers = x.numbersLocked(collapse)
+		d.Numbers = c.numbersLocked(collapse)
 		if collapse {
 			d.Residual, d.Status = residual, uint8(t.Status)
 		} else {
@@ -428,7 +416,7 @@ func (t *task) answer() {
 		}
 		d.Put(&t.data.BHS)
 		t.data.Data, t.data.Memory = t.buffer.b[:in], t.buffer.memory
-		x.mover.PutData(&t.data)
+		c.mover.PutData(&t.data)
 	}
 	if collapse {
 		return
@@ -437,10 +425,10 @@ func (t *task) answer() {
 	if t.Status == scsi.CheckCondition {
 		t.sense = iscsi.AppendSense(t.sense, t.Sense())
 	}
-	r := iscsi.Response{Residual: residual, Status: uint8(t.Status), ITT: t.itt, Numbers: x.numbersLocked(true)}
+	r := iscsi.Response{Residual: residual, Status: uint8(t.Status), ITT: t.itt, Numbers: c.numbersLocked(true)}
 	r.Put(&t.response.BHS)
 	t.response.Data = t.sense
-	x.mover.SendControl(&t.response)
+	c.mover.SendControl(&t.response)
 }
 
 // sent gives the task back when all of its answer has been sent.
@@ -456,13 +444,13 @@ func (t *task) sent() {
 	x.memory -= size(len(b.b))
 	t.state = idle
 	t.busy = [maxR2T]bool{}
+	fed, c := x.hungry, t.c
 	t.next, x.free = x.free, t
-	x.fed = x.fed || x.hungry
-	fed := x.fed
 	x.change.Broadcast()
 	x.mu.Unlock()
 	x.pool.put(b)
 	if fed {
-		x.mover.Wake()
+		x.fed.Store(true)
+		c.mover.Wake()
 	}
 }

@@ -1,0 +1,283 @@
+package target
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/ironwarp/ironwarp/iscsi"
+)
+
+// conn is a connection of a session: the iscsi.Upper of its mover.
+type conn struct {
+	x      *session
+	cid    uint16
+	login  *iscsi.Login
+	mover  iscsi.Datamover
+	paused func() bool
+	values iscsi.Values  // what was agreed for the session and for this connection; with receiving
+	over   chan struct{} // closed at its end
+
+	text    iscsi.TextExchange // with receiving
+	heard   atomic.Bool        // something has come since the last look
+	silent  atomic.Bool        // the initiator has not answered a ping
+	overdue atomic.Bool        // data of tasks that were aborted
+
+	begun       bool     // its login is over; guarded by session.mu, like those below
+	up          bool     // in full feature phase
+	leaving     bool     // it takes nothing more
+	cut         bool     // it is to end
+	unexpected  []uint32 // StatSN of what the initiator did not expect and has not acknowledged
+	why         error
+	statSN      uint32
+	acked       uint32 // the initiator's ExpStatSN
+	active      int    // of the session's, those that belong here
+	controls    int    // answers other than those to commands that are not sent
+	freeControl *control
+	pinged      bool // the initiator owes an answer to a NOP-In
+	pings       *time.Timer
+}
+
+// The reasons why a connection ends.
+var (
+	errDiscovery = errors.New("a discovery session is for discovery only")
+	errSilent    = errors.New("the initiator does not answer NOP-In")
+)
+
+// connect returns the connection that has logged in at p. It fails if resources are short.
+func (x *session) connect(p *portal, l *iscsi.Login) (*conn, error) {
+	mover, err := p.link.mover(&l.Values)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{x: x, cid: l.CID, login: l, mover: mover, paused: p.link.paused, values: l.Values, over: make(chan struct{})}
+	return c, mover.NoticeKeyValues(&l.Values, l.DeclaredSegment())
+}
+
+// run serves the connection to its end.
+func (c *conn) run() error {
+	c.x.begin(c)
+	if !c.login.Discovery {
+		c.startPings()
+	}
+	err := c.mover.Run(c)
+	c.stopPings()
+	return c.x.leave(c, err)
+}
+
+// abandon is the end of a connection whose login failed at last.
+func (c *conn) abandon() { c.x.leave(c, iscsi.ErrLogout) }
+
+// ControlNotify implements iscsi.Upper.
+func (c *conn) ControlNotify(p *iscsi.Incoming) error {
+	c.heard.Store(true)
+	x := c.x
+	o := p.BHS.Opcode()
+	if c.login.Discovery {
+		switch o {
+		case iscsi.OpText, iscsi.OpLogout, iscsi.OpNOPOut:
+		default:
+			return fmt.Errorf("%v: %w", o, errDiscovery) // RFC 7143 section 13.21
+		}
+	}
+	t, ok := c.room(o == iscsi.OpCommand, p.BHS.ExpStatSN())
+	if !ok {
+		return nil // after a Logout
+	}
+	x.receiving.Lock()
+	defer x.receiving.Unlock()
+	switch o {
+	case iscsi.OpCommand:
+		return c.command(p, t)
+	case iscsi.OpDataOut:
+		return c.unsolicited(p)
+	case iscsi.OpNOPOut, iscsi.OpTaskMgmt, iscsi.OpText, iscsi.OpLogout:
+		return c.request(p)
+	case iscsi.OpSNACK:
+		c.reject(&p.BHS, iscsi.RejectSNACK)
+		return nil
+	}
+	return fmt.Errorf("%v in full feature phase: %w", o, iscsi.ErrFormat)
+}
+
+// IdleNotify implements iscsi.Upper.
+func (c *conn) IdleNotify() {
+	x := c.x
+	fed, overdue := x.fed.Swap(false), c.overdue.Swap(false)
+	if !fed && !overdue {
+		if x.stir.Load() && x.stir.Swap(false) {
+			x.flush()
+		}
+		c.mover.Flush()
+		return
+	}
+	x.receiving.Lock()
+	if overdue {
+		c.stopWaiting()
+	}
+	if fed {
+		x.feed()
+	}
+	x.receiving.Unlock()
+	x.flush()
+}
+
+// readDataLocked reads data of a PDU. The caller holds receiving; meanwhile others receive for the
+// session.
+func (c *conn) readDataLocked(p *iscsi.Incoming, dst []byte) error {
+	c.x.receiving.Unlock()
+	err := p.ReadData(dst)
+	c.x.receiving.Lock()
+	return err
+}
+
+// room waits until there is room for what a PDU leads to: not too many answers wait to be sent and, for
+// a command, there is a task, which it returns. It takes the PDU's ExpStatSN. ok is false if the
+// connection takes nothing more.
+func (c *conn) room(command bool, exp uint32) (t *task, ok bool) {
+	x := c.x
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c.acknowledgeLocked(exp)
+	if len(c.unexpected) > 0 {
+		c.unexpected = slices.DeleteFunc(c.unexpected, func(sn uint32) bool { return int32(exp-sn) > 0 })
+	}
+	for (c.controls >= maxControls || command && !x.hasFreeLocked()) && !c.leaving {
+		x.mu.Unlock()
+		c.mover.Flush()
+		x.mu.Lock()
+		if c.controls >= maxControls || command && !x.hasFreeLocked() {
+			x.change.Wait()
+		}
+	}
+	if command && !c.leaving {
+		t = x.takeLocked()
+	}
+	return t, !c.leaving
+}
+
+// acknowledgeLocked takes an ExpStatSN.
+func (c *conn) acknowledgeLocked(exp uint32) {
+	if int32(exp-c.acked) <= 0 || int32(exp-c.statSN) > 0 {
+		return
+	}
+	c.acked = exp
+	if x := c.x; !x.fence.Open() {
+		x.fence.Acknowledge(c.cid, exp)
+		x.respondNextLocked()
+	}
+}
+
+// numbersLocked returns the sequence numbers for a PDU.
+func (c *conn) numbersLocked(status bool) iscsi.Numbers {
+	n := c.x.numbersLocked()
+	n.StatSN = c.statSN
+	if status {
+		c.statSN++
+	}
+	return n
+}
+
+// control is an answer other than one to a command.
+type control struct {
+	c    *conn
+	out  iscsi.Out
+	next *control
+}
+
+// answer sends a control PDU. put writes the header with the numbers; status says that it counts as
+// status.
+func (c *conn) answer(data []byte, status bool, put func(h *iscsi.BHS, n iscsi.Numbers)) {
+	c.x.mu.Lock()
+	defer c.x.mu.Unlock()
+	c.answerLocked(data, status, put)
+}
+
+func (c *conn) answerLocked(data []byte, status bool, put func(h *iscsi.BHS, n iscsi.Numbers)) {
+	k := c.freeControl
+	if k == nil {
+		k = &control{c: c}
+		k.out.Task = k
+	} else {
+		c.freeControl = k.next
+	}
+	c.controls++
+	k.out.Data = append(k.out.Data[:0], data...)
+	put(&k.out.BHS, c.numbersLocked(status))
+	c.mover.SendControl(&k.out)
+}
+
+// SentNotify implements iscsi.Upper.
+func (c *conn) SentNotify(o *iscsi.Out) {
+	switch owner := o.Task.(type) {
+	case *control:
+		c.x.mu.Lock()
+		defer c.x.mu.Unlock()
+		owner.next, c.freeControl = c.freeControl, owner
+		c.controls--
+		c.x.change.Broadcast()
+	case *task:
+		c.heard.Store(true) // an initiator that reads is there, even if its answer to a ping has to wait
+		owner.sent()
+	}
+}
+
+// reject rejects the PDU of a header.
+func (c *conn) reject(h *iscsi.BHS, why iscsi.Reason) {
+	c.x.mu.Lock()
+	defer c.x.mu.Unlock()
+	c.tellLocked(h[:], func(b *iscsi.BHS, n iscsi.Numbers) {
+		r := iscsi.Reject{Reason: why, Numbers: n}
+		r.Put(b)
+	})
+}
+
+// tellLocked sends a PDU that the initiator does not expect, if it has room for it and one more for a
+// ping. Otherwise there is none: "this rule overrides any other requirement" (RFC 7145 section 8.1.2).
+// All Rejects count, although it has room for some of them instead of answers.
+func (c *conn) tellLocked(data []byte, put func(h *iscsi.BHS, n iscsi.Numbers)) {
+	if most := c.values[iscsi.KeyMaxOutstandingUnexpectedPDUs]; c.values.Bool(iscsi.KeyRDMAExtensions) && most > 0 {
+		if len(c.unexpected)+1 >= int(most) {
+			return
+		}
+		c.unexpected = append(c.unexpected, c.statSN)
+	}
+	c.answerLocked(data, true, put)
+}
+
+func (c *conn) nop(h *iscsi.BHS, data []byte) error {
+	n, err := iscsi.ParseNOPOut(h)
+	if err != nil || n.ITT == iscsi.NoTag {
+		return err // it acknowledges, or answers a ping
+	}
+	c.answer(data, true, func(b *iscsi.BHS, nn iscsi.Numbers) {
+		in := iscsi.NOP{LUN: n.LUN, ITT: n.ITT, TTT: iscsi.NoTag, Numbers: nn}
+		in.PutIn(b)
+	})
+	return nil
+}
+
+func (c *conn) textRequest(h *iscsi.BHS, data []byte) error {
+	q, err := iscsi.ParseText(h)
+	if err != nil {
+		return err
+	}
+	var refused error
+	r, part, why := c.text.Request(&q, data, c.mover.Segment(), func(pairs []iscsi.Pair) (text []byte) {
+		text, refused = iscsi.Renegotiate(&c.values, pairs, c.x.sendTargets)
+		return text
+	})
+	if why != 0 || refused != nil {
+		c.reject(h, cmp.Or(why, iscsi.RejectProtocolError))
+		return nil
+	}
+	c.mover.NoticeSegment(c.values[iscsi.KeyMaxRecvDataSegmentLength])
+	c.answer(part, true, func(b *iscsi.BHS, nn iscsi.Numbers) {
+		r.Numbers = nn
+		r.PutResponse(b)
+	})
+	return nil
+}

@@ -1,0 +1,71 @@
+package target
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ironwarp/ironwarp/iscsi"
+)
+
+// belongs reports whether a login names the initiator port and the target of this session.
+func (x *session) belongs(l *iscsi.Login) bool {
+	o := x.login
+	return o.InitiatorName == l.InitiatorName && o.ISID == l.ISID && o.TargetName == l.TargetName && o.Discovery == l.Discovery
+}
+
+// join adds the connection to the session, in the place of that of the same CID if there is one (RFC
+// 7143 section 6.3.4).
+func (p *portal) join(l *iscsi.Login) iscsi.LoginStatus {
+	x := p.joins
+	switch {
+	case x.login.CHAPName != l.CHAPName || x.origin.Peer != p.origin.Peer:
+		return iscsi.LoginForbidden
+	case x.target != p.target:
+		return iscsi.LoginUnavailable // it was changed since the session began
+	case x.pool != &p.pool:
+		return iscsi.LoginCannotInclude // its memory is registered with its first connection
+	}
+	x.mu.Lock()
+	x.joining++
+	st := iscsi.LoginOK
+	for st == iscsi.LoginOK && p.made == nil {
+		i := slices.IndexFunc(x.conns, func(c *conn) bool { return c.cid == l.CID })
+		switch {
+		case x.ended || x.ending:
+			st = iscsi.LoginNoSession
+		case i >= 0:
+			old := x.conns[i]
+			old.why = iscsi.ErrLogout
+			old.terminateLocked()
+			x.mu.Unlock()
+			select {
+			case <-old.over:
+			case <-time.After(loginTime):
+				st = iscsi.LoginNoResources // what it has at its storage hangs
+			}
+			x.mu.Lock()
+		case len(x.conns) >= int(x.login.Values[iscsi.KeyMaxConnections]):
+			st = iscsi.LoginTooMany
+		default:
+			c, err := x.connect(p, l)
+			if err != nil {
+				st = iscsi.LoginNoResources
+				break
+			}
+			x.conns = append(x.conns, c)
+			p.made = c
+		}
+	}
+	x.joining--
+	x.mu.Unlock()
+	x.endIfEmpty()
+	return st
+}
+
+// commandNumbers returns ExpCmdSN and MaxCmdSN.
+func (x *session) commandNumbers() (exp, last uint32) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := x.numbersLocked()
+	return n.ExpCmdSN, n.MaxCmdSN
+}
