@@ -181,9 +181,6 @@ func (s *Server) serve(ctx context.Context, l link) {
 	s.loginEnded()
 	log := s.log.With("address", p.origin.Remote.String(), "peer", p.origin.Peer)
 	if err != nil {
-		if p.asked != nil {
-			p.asked.tally.refused.Add(1)
-		}
 		log.Info("target: login failed", "error", err)
 		return
 	}
@@ -236,6 +233,9 @@ func (p *portal) login() (*conn, error) {
 			return nil, err
 		}
 		r, text, done, err := l.Request(&h, data)
+		if err != nil && p.asked != nil {
+			p.asked.tally.refused.Add(1)
+		}
 		if r.ITT == iscsi.NoTag && err != nil {
 			return nil, err
 		}
