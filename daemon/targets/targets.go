@@ -280,7 +280,7 @@ func (t *Targets) setLocked(s *served) {
 
 // endLocked ends sessions of a target. What they have at the storage of exports may take its time.
 func (t *Targets) endLocked(s *served, exports []string, which func(target.SessionInfo) bool) (over []<-chan struct{}) {
-	ended, over := t.server.End(func(i target.SessionInfo) bool { return i.Target == s.cfg.IQN && !i.Discovery && which(i) })
+	ended, over := t.server.Drop(func(i target.SessionInfo) bool { return i.Target == s.cfg.IQN && !i.Discovery && which(i) })
 	for _, i := range ended {
 		t.log.Info("a session of a target is ended", "target", s.cfg.Name, "initiator", i.Initiator, "session", sessionID(i.TSIH))
 	}
@@ -373,7 +373,7 @@ func (t *Targets) Recall(export string) (end func()) {
 
 // EndPeer ends the sessions of a peer.
 func (t *Targets) EndPeer(id transport.Identity) {
-	t.server.End(func(i target.SessionInfo) bool { return i.Origin.Peer == string(id) })
+	t.server.Drop(func(i target.SessionInfo) bool { return i.Origin.Peer == string(id) })
 }
 
 // End ends a session by its number, and returns what it was. It fails with an *api.Error if there is

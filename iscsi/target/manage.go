@@ -129,15 +129,24 @@ func (s *Server) Remove(name string) {
 	delete(s.targets, name)
 }
 
-// End asks the initiators of the sessions that which picks to log out, and ends those that do not. It
-// returns the sessions. Each channel is closed when nothing of
-// its session is under way any more.
+// End asks the initiators of the sessions that which picks to log out, and ends those that do not within
+// Config.LogoutWait. It returns the sessions. Each channel is closed when nothing of its session is under
+// way any more.
 func (s *Server) End(which func(SessionInfo) bool) (ended []SessionInfo, over []<-chan struct{}) {
+	return s.endBy((*session).quit, which)
+}
+
+// Drop is End for initiators that may not go on: they are told, and their sessions end at once.
+func (s *Server) Drop(which func(SessionInfo) bool) (ended []SessionInfo, over []<-chan struct{}) {
+	return s.endBy((*session).drop, which)
+}
+
+func (s *Server) endBy(end func(*session), which func(SessionInfo) bool) (ended []SessionInfo, over []<-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range s.sessions {
 		if i := x.info(); which(i) {
-			x.quit()
+			end(x)
 			ended, over = append(ended, i), append(over, x.over)
 		}
 	}
