@@ -32,19 +32,26 @@ func (m manualTicker) tick(t testing.TB, n int) {
 type pausable struct {
 	transport.Protector
 	paused *atomic.Bool
+	looks  *atomic.Int32
 }
 
 func (p pausable) Admit(ctx context.Context, f transport.Flow, out bool, m transport.Monitored) (transport.Protection, error) {
 	prot, err := p.Protector.Admit(ctx, f, out, m)
-	return pausableProtection{prot, p.paused}, err
+	return pausableProtection{prot, p.paused, p.looks}, err
 }
 
 type pausableProtection struct {
 	transport.Protection
 	paused *atomic.Bool
+	looks  *atomic.Int32 // how often somebody has looked; may be nil
 }
 
-func (p pausableProtection) Paused() bool { return p.paused.Load() }
+func (p pausableProtection) Paused() bool {
+	if p.looks != nil {
+		defer p.looks.Add(1)
+	}
+	return p.paused.Load()
+}
 
 func TestClientGivesUpASilentServer(t *testing.T) {
 	beats := make(chan struct{}, 64)
@@ -55,16 +62,19 @@ func TestClientGivesUpASilentServer(t *testing.T) {
 	})
 	ticks := make(manualTicker)
 	var paused atomic.Bool
+	var looks atomic.Int32
 	cfg := clientConfig(newHost(t), addr, "a")
 	cfg.Setup, cfg.Conns = verbs.Setup{}, 1
-	cfg.Paths[0].Transport = &transport.Config{Protector: pausable{transport.LoopbackOnly(), &paused}}
+	cfg.Paths[0].Transport = &transport.Config{Protector: pausable{transport.LoopbackOnly(), &paused, &looks}}
 	cfg.Heartbeat = HeartbeatConfig{Interval: time.Second, Missed: 3, ticker: ticks.ticker}
 	cl := connect(t, cfg)
 	<-beats          // the one that opens the connection
 	ticks.tick(t, 2) // INFO_RSP has arrived; a heartbeat is due
 	<-beats
 	paused.Store(true)
+	before := looks.Load()
 	ticks.tick(t, 20)
+	eventually(t, "the last of these intervals is judged", func() bool { return looks.Load() >= before+20 })
 	if i := cl.Info(); i.State != Connected || !i.Conns[0].Paused {
 		t.Fatalf("intervals without a security association were counted: %+v", i)
 	}
