@@ -100,6 +100,69 @@ func TestInitiatorOnAPeerIsServedInESPOnly(t *testing.T) {
 	}
 }
 
+// TestWhatAnInitiatorHasQueuedForARemovedPeerIsNeverSent: the socket is another program's, which goes on
+// to hold it and its data when alpha's daemon forgets the peer, or the port.
+func TestWhatAnInitiatorHasQueuedForARemovedPeerIsNeverSent(t *testing.T) {
+	for _, tool := range []string{"iscsi-ls", "qemu-io"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("needs libiscsi-bin and qemu-block-extra: %v", err)
+		}
+	}
+	for name, forget := range map[string][]string{"peer": {"peer", "rm", "beta"}, "port": {"peer", "set", "--iscsi-port", "0", "beta"}} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			if err := node.Join(t.Context(), s.alpha, s.beta, "--iscsi-port", "3260"); err != nil {
+				t.Fatal(err)
+			}
+			capture, err := s.alpha.Capture(t.Context(), lab.CaptureOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			image := filepath.Join(s.beta.Dir(), "disk.img")
+			if err := os.WriteFile(image, make([]byte, diskSize), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s.must(s.beta, "target", "add", "--peer", "alpha", "--iqn", "iqn.2026-01.org.example:disks", "--path", image, "disks")
+			portal := netip.AddrPortFrom(s.beta.Addr(), config.DefaultISCSIPort)
+			s.until("the target is found", func() bool {
+				found, err := s.alpha.Run(t.Context(), "iscsi-ls", "-s", "iscsi://"+portal.String())
+				return err == nil && strings.Contains(found, "Lun:0")
+			})
+			q := startQEMU(t, s.alpha, fmt.Sprintf("iscsi://%s/iqn.2026-01.org.example:disks/0", portal))
+			defer func() {
+				_ = q.cmd.Process.Kill()
+				_ = q.cmd.Wait()
+			}()
+			q.do("write -P 0x5a 0 64k", "wrote 65536/65536")
+			if err := s.beta.StopCharon(t.Context()); err != nil { // whatever alpha sends is lost, and stays queued
+				t.Fatal(err)
+			}
+			if _, err := q.stdin.WriteString("aio_write -P 0x33 0 256k\n"); err != nil {
+				t.Fatal(err)
+			}
+			queued := func() string {
+				out, _ := s.alpha.Run(t.Context(), "ss", "-tnH", "dport", "=", ":3260")
+				return out
+			}
+			s.until("data is queued", func() bool {
+				f := strings.Fields(queued())
+				return len(f) > 2 && f[2] != "0"
+			})
+			s.must(s.alpha, forget...)
+			end := time.Now().Add(5 * time.Second)
+			s.until("the kernel has had several turns to send it again, or has it no more", func() bool { return queued() == "" || time.Now().After(end) })
+			t.Logf("left in the kernel: %q", queued())
+			counts, err := capture.Stop()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := counts.ClearTCP[config.DefaultISCSIPort]; n != 0 || counts.ESP == 0 {
+				t.Errorf("%d clear packets of the port, %d of ESP", n, counts.ESP)
+			}
+		})
+	}
+}
+
 // qemu is a qemu-io that carries out commands one by one.
 type qemu struct {
 	t     *testing.T
