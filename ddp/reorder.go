@@ -81,7 +81,7 @@ func (r *Reorder) Segment(ssn uint16, seg []byte) error {
 	if err != nil {
 		return err
 	}
-	if ahead == 0 {
+	if isDue(ahead) {
 		r.next++
 		if err := r.sink.Segment(seg); err != nil {
 			return err

@@ -77,6 +77,7 @@ func newClient(w *world, name string, plan clientPlan) *client {
 		if plan.sctp != nil && plan.sctp[k] != nil {
 			c.packets[k] = &packetPath{lossy: plan.sctp[k], from: from, rnd: w.rand(fmt.Sprint(c.name, k)), fates: &w.fates}
 			h.Carry(c.packets[k].carry)
+			h.Damage(c.packets[k].spoil)
 			continue
 		}
 		rnd, mu := w.rand(fmt.Sprint(c.name, k)), new(sync.Mutex)

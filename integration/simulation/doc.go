@@ -9,7 +9,7 @@
 // what is sent, are without their security association, refuse, and take different times, so
 // that paths overtake one another (TestSeedsSCTP has some of the paths, in one session with
 // the others, run over SCTP: by the product's ddp/sctpadapt and transport/sctp, whose packets
-// are lost, doubled, too long, overtake one another, and for a while get through in one
+// are lost, doubled, damaged, too long, overtake one another, and for a while get through in one
 // direction or in none); and a disk in memory with a volatile cache. The server's
 // process is killed, its host loses its power and comes back, with or without a word; clients
 // are killed, isolated until another takes their place, and lose and get paths; storage is

@@ -21,6 +21,7 @@ type lossy struct {
 	late   float64    // the share that takes up to ten times as long
 	jitter float64    // by how much of their time packets differ
 	mtu    int        // in bytes: longer ones are lost
+	damage float64    // the share in which bits are others when they arrive
 }
 
 // outage is a time in which a path over SCTP loses more.
@@ -53,6 +54,7 @@ func (p *plan) addSCTP(rnd *rand.Rand) {
 			if rnd.IntN(3) == 0 {
 				l.mtu = 640 + rnd.IntN(2000)
 			}
+			l.damage = sometimes(3, 0.2)
 			c.sctp[k] = l
 			for range rnd.IntN(3) {
 				o := outage{after: logTime(rnd, time.Millisecond, 5*time.Second), last: logTime(rnd, time.Millisecond, 10*time.Second), client: i, path: k}
@@ -75,7 +77,7 @@ type packetPath struct {
 
 // fates counts what became of the packets of SCTP.
 type fates struct {
-	lost, inOutage, oneWay, tooLong, twice, late, arrived, swallowed, refused uint64
+	lost, inOutage, oneWay, tooLong, twice, late, damaged, arrived, swallowed, refused uint64
 }
 
 // add adds what another run has counted.
@@ -89,7 +91,7 @@ func (f *fates) add(o fates) {
 // each returns what is counted.
 func (f *fates) each() map[string]*uint64 {
 	return map[string]*uint64{"lost": &f.lost, "lost in an outage": &f.inOutage, "lost in an outage of one direction": &f.oneWay, "too long": &f.tooLong,
-		"doubled": &f.twice, "late": &f.late, "arrived": &f.arrived, "swallowed": &f.swallowed, "without an SA": &f.refused}
+		"doubled": &f.twice, "late": &f.late, "damaged": &f.damaged, "arrived": &f.arrived, "swallowed": &f.swallowed, "without an SA": &f.refused}
 }
 
 // countPackets adds what the network has counted.
@@ -140,6 +142,17 @@ func (p *packetPath) carry(out bool, size int) (copies []time.Duration) {
 		copies = append(copies, d)
 	}
 	return copies
+}
+
+// spoil damages some of the packets.
+func (p *packetPath) spoil(packet []byte) {
+	if p.rnd.Float64() >= p.damage {
+		return
+	}
+	p.fates.damaged++
+	for range 1 + p.rnd.IntN(3) {
+		packet[p.rnd.IntN(len(packet))] ^= byte(1 + p.rnd.IntN(255))
+	}
 }
 
 // lose carries out the outages.

@@ -82,4 +82,6 @@ const (
 	Fence             // a writer that was fenced writes no more in the session that it has
 	ReadyFirst        // I/O of a disk whose export is not open yet waits for it
 	Settled           // a write waits for the end of one that has failed without a path
+	PacketChecksum    // a packet of SCTP that was damaged on its way is dropped
+	SegmentOrder      // over SCTP a message is delivered when all before it are in their place
 )

@@ -73,12 +73,6 @@ func (p packet) checksum() uint32 {
 	return crc
 }
 
-// intact reports whether p is long enough to be a packet and has the right checksum,
-// which is stored low byte first (RFC 9260 appendix A).
-func (p packet) intact() bool {
-	return len(p) >= headerLen+chunkHeaderLen && binary.LittleEndian.Uint32(p[8:]) == p.checksum()
-}
-
 // seal fills in the checksum.
 func (p packet) seal() { binary.LittleEndian.PutUint32(p[8:], p.checksum()) }
 

@@ -64,6 +64,7 @@ type Host struct {
 
 	delay   func() time.Duration                     // guarded by Fabric.mu
 	carry   func(out bool, size int) []time.Duration // guarded by Fabric.mu
+	damage  func(packet []byte)                      // guarded by Fabric.mu
 	packets Packets                                  // guarded by Fabric.mu
 }
 

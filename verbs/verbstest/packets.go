@@ -64,6 +64,14 @@ func (h *Host) Carry(f func(out bool, size int) []time.Duration) {
 	h.carry = f
 }
 
+// Damage has f change the bytes of each packet that the host sends or is sent, as it likes;
+// nil: none. f is called by one goroutine at a time, and must not use the Fabric.
+func (h *Host) Damage(f func(packet []byte)) {
+	h.fabric.mu.Lock()
+	defer h.fabric.mu.Unlock()
+	h.damage = f
+}
+
 // ListenPacket implements transport.Network.
 func (n *network) ListenPacket(local netip.AddrPort) (net.PacketConn, error) {
 	f := n.fabric
@@ -152,7 +160,13 @@ func (s *socket) WriteTo(b []byte, addr net.Addr) (int, error) {
 		countLocked(s.host, h, func(p *Packets) { p.Lost++ })
 	}
 	for _, d := range delays {
-		f.sendLocked(d, datagram{from: s, to: to, host: h, payload: bytes.Clone(b)})
+		payload := bytes.Clone(b)
+		for _, x := range []*Host{s.host, h} {
+			if x.damage != nil {
+				x.damage(payload)
+			}
+		}
+		f.sendLocked(d, datagram{from: s, to: to, host: h, payload: payload})
 	}
 	return len(b), nil
 }

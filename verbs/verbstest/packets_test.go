@@ -156,6 +156,19 @@ func TestCarryDecidesAboutPackets(t *testing.T) {
 	})
 }
 
+func TestDamageChangesPackets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSockets(t)
+		s.alpha.Carry(func(bool, int) []time.Duration { return []time.Duration{0, time.Second} })
+		s.alpha.Damage(func(p []byte) { p[0]++ })
+		s.beta.Damage(func(p []byte) { p[1]-- })
+		sent := []byte("ab")
+		if got, err := s.send(t, s.a, string(sent)); got != "baba" || err != nil {
+			t.Errorf("%q arrived, %v", got, err)
+		}
+	})
+}
+
 func TestSocketsForPackets(t *testing.T) {
 	f := verbstest.New()
 	h, other := f.Host("host"), f.Host("other")
