@@ -156,31 +156,40 @@ func TestDisconnectedPathIsDownAtOnce(t *testing.T) {
 	}
 }
 
-// All I/O waits on a path whose security association is away, and another's has gone while nothing
-// had to be sent by it. Something is sent by that one, which brings its association up.
+// A path's security association has gone while nothing had to be sent by it. Once there is I/O,
+// whether it goes by another path or waits there, something is sent by the idle one, which brings
+// its association up: it would stay avoided else.
 func TestPathThatWasIdleIsProdded(t *testing.T) {
-	m := newMemory(4096)
-	srv := startServer(t, ServerConfig{NewSession: m.session, Linger: time.Minute})
-	rs, cfg := roads(t, srv, 2)
-	cfg.Policy = Preferred
-	cfg.Heartbeat.Interval = time.Hour
-	cl := connect(t, cfg)
-	allUp(t, cl)
-	rs[1].setAway(true)
-	eventually(t, "the idle path is avoided", func() bool { return cl.Info().Paths[1].Avoided })
-	cl.mu.Lock()
-	idle := cl.paths[1].current
-	cl.mu.Unlock()
-	if idle.prodded.Load() {
-		t.Error("an idle session has security associations brought up")
+	for _, other := range []struct {
+		name string
+		away bool
+	}{{"other path works", false}, {"other path is away", true}} {
+		t.Run(other.name, func(t *testing.T) {
+			m := newMemory(4096)
+			srv := startServer(t, ServerConfig{NewSession: m.session, Linger: time.Minute})
+			rs, cfg := roads(t, srv, 2)
+			cfg.Policy = Preferred
+			cfg.Heartbeat.Interval = time.Hour
+			cl := connect(t, cfg)
+			allUp(t, cl)
+			rs[1].setAway(true)
+			eventually(t, "the idle path is avoided", func() bool { return cl.Info().Paths[1].Avoided })
+			cl.mu.Lock()
+			idle := cl.paths[1].current
+			cl.mu.Unlock()
+			if idle.prodded.Load() {
+				t.Error("an idle session has security associations brought up")
+			}
+			rs[0].setAway(other.away)
+			p, w := get(t, cl), newWaiter()
+			p.Submit(Write, header(1), 512, w)
+			eventually(t, "something is sent by the idle path", idle.prodded.Load)
+			rs[1].setAway(false)
+			if e := w.wait(t); e != 0 {
+				t.Fatal(e)
+			}
+			cl.Put(p)
+			eventually(t, "the path is used again", func() bool { return !cl.Info().Paths[1].Avoided })
+		})
 	}
-	rs[0].setAway(true)
-	p, w := get(t, cl), newWaiter()
-	p.Submit(Write, header(1), 512, w)
-	eventually(t, "something is sent by the idle path", idle.prodded.Load)
-	rs[1].setAway(false)
-	if e := w.wait(t); e != 0 {
-		t.Fatal(e)
-	}
-	cl.Put(p)
 }

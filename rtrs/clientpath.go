@@ -30,7 +30,7 @@ type clientPath struct {
 	newSTags bool // each response carries the chunk's new STag
 
 	avoided  atomic.Bool // its security association has been away for a while
-	prodded  atomic.Bool // something was sent since then, so that it is brought up
+	prodded  atomic.Bool // something was sent since then that has it brought up
 	useful   atomic.Bool // an I/O has completed here
 	failOnce sync.Once
 	failed   chan struct{} // closed with the client's lock held, when it is taken out of use
@@ -235,6 +235,7 @@ func (t *clientPath) watch() {
 	defer func() { stop() }()
 	var look <-chan time.Time
 	var away time.Duration
+	var before Stats // when the path was last seen with its security association
 	for {
 		if now := t.cl.heartbeat.Load(); now != hb {
 			stop()
@@ -259,18 +260,20 @@ func (t *clientPath) watch() {
 		case <-look:
 			switch {
 			case !t.isPaused():
-				away = 0
+				away, before = 0, t.cl.Stats()
 				t.prodded.Store(false)
 			case away < avoidAfter:
 				away += avoidTick
 			}
 			t.avoid(away >= avoidAfter)
-			switch {
-			case away < avoidAfter:
-			case t.cl.hasOther(t):
+			if away < avoidAfter {
+				continue
+			}
+			if t.cl.hasOther(t) {
 				t.cl.failOver(t)
-			case t.path.flying.Load() > 0:
-				t.cl.prodOthers(t)
+			}
+			if t.cl.pool.inUse() > 0 || t.cl.Stats() != before {
+				t.prod()
 			}
 			continue
 		case <-tick:
@@ -287,16 +290,14 @@ func (t *clientPath) watch() {
 	}
 }
 
-// prodOthers has the security associations of other paths than t brought up, which may have gone
-// because nothing had to be sent by them: nothing would be, since such a path is avoided.
-func (cl *Client) prodOthers(t *clientPath) {
-	for _, o := range *cl.up.Load() {
-		if o == t || !o.isPaused() || o.prodded.Swap(true) {
-			continue
-		}
-		for _, c := range o.conns {
-			c.postImm(makeImm(immHB, 0), false)
-		}
+// prod has the path's security association brought up, which may have gone because nothing had to
+// be sent by the path: nothing would be, since such a path is avoided.
+func (t *clientPath) prod() {
+	if t.prodded.Swap(true) {
+		return
+	}
+	for _, c := range t.conns {
+		c.postImm(makeImm(immHB, 0), false)
 	}
 }
 
