@@ -89,6 +89,9 @@ func (w *ironwarp) guard(commands []*cli.Command) {
 		}
 		action := c.Action
 		c.Action = func(ctx *cli.Context) error {
+			if err := checkArgs(ctx); err != nil {
+				return err
+			}
 			if !ctx.Bool("wide") {
 				w.width = pageWidth(w.stdout)
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -28,11 +29,7 @@ func (w *ironwarp) attachCommand() *cli.Command {
 
 // diskArg is the only argument, a disk.
 func diskArg(c *cli.Context) (peer, export string, err error) {
-	a, err := args(c, "PEER/EXPORT")
-	if err != nil {
-		return "", "", err
-	}
-	return api.SplitDisk(a[0])
+	return api.SplitDisk(c.Args().First())
 }
 
 func (w *ironwarp) attach(c *cli.Context) error {
@@ -118,42 +115,19 @@ func (w *ironwarp) detach(c *cli.Context) error {
 
 func (w *ironwarp) lsCommand() *cli.Command {
 	return &cli.Command{Name: "ls", Usage: "list the attached disks, or what a peer offers", ArgsUsage: "[PEER]", Flags: remote(), BashComplete: w.completePeers, Action: func(c *cli.Context) error {
-		a, err := args(c, "[PEER]")
-		if err != nil {
-			return err
+		if peer := c.Args().First(); peer != "" {
+			return w.offers(c, peer)
 		}
-		if a[0] != "" {
-			return w.offers(c, a[0])
-		}
-		list, err := w.client(c).Attachments(c.Context)
-		if err != nil {
-			return err
-		}
-		return w.print(c, list, func() {
-			if len(list) == 0 {
-				w.printf("nothing is attached; attach a disk with `ironwarp attach PEER/EXPORT`\n")
-				return
-			}
-			w.attachmentTable(list)
-			for _, at := range list {
-				w.problem(at.Problem)
-			}
-		})
+		return list(w, c, (*api.Client).Attachments, "nothing is attached; attach a disk with `ironwarp attach PEER/EXPORT`", w.attachmentTable)
 	}}
 }
 
 func (w *ironwarp) offers(c *cli.Context, peer string) error {
-	list, err := w.client(c).Offers(c.Context, peer)
-	if err != nil {
-		return err
-	}
-	return w.print(c, list, func() {
-		if len(list) == 0 {
-			w.printf("%s offers nothing to this host; its administrator does that with `ironwarp export add --allow THIS_HOST NAME PATH`\n", peer)
-			return
-		}
+	get := func(cl *api.Client, ctx context.Context) ([]api.Offer, error) { return cl.Offers(ctx, peer) }
+	none := peer + " offers nothing to this host; its administrator does that with `ironwarp export add --allow THIS_HOST NAME PATH`"
+	return list(w, c, get, none, func(offers []api.Offer) {
 		t := w.sheet("disk", ">size", "mode", "attached")
-		for _, o := range list {
+		for _, o := range offers {
 			attached := "no"
 			if o.Attached {
 				attached = "yes"
@@ -184,4 +158,7 @@ func (w *ironwarp) attachmentTable(list []api.Attachment) {
 		t.row(row...)
 	}
 	t.print()
+	for _, at := range list {
+		w.problem(at.Problem)
+	}
 }

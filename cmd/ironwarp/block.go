@@ -28,15 +28,11 @@ func (w *ironwarp) blockCommand() *cli.Command {
 }
 
 func (w *ironwarp) blockAdd(c *cli.Context) error {
-	a, err := args(c, "PEER")
-	if err != nil {
-		return err
-	}
 	span := c.Duration("for")
 	if c.IsSet("for") && span <= 0 {
 		return &usageError{msg: fmt.Sprintf("--for %s is not a time in the future", span), fix: "write for example --for 30m"}
 	}
-	b, err := w.client(c).Block(c.Context, api.BlockRequest{Peer: a[0], Seconds: span.Seconds(), Why: c.String("why")})
+	b, err := w.client(c).Block(c.Context, api.BlockRequest{Peer: c.Args().First(), Seconds: span.Seconds(), Why: c.String("why")})
 	if err != nil {
 		return err
 	}
@@ -55,33 +51,21 @@ func blockText(b api.Block) string {
 }
 
 func (w *ironwarp) blockList(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
+	return list(w, c, (*api.Client).Blocks, "nobody is blocked", w.blockTable)
+}
+
+func (w *ironwarp) blockTable(list []api.Block) {
+	t := w.sheet("peer", "address", "?by", "?>since", ">ends in", ">dropped", "why")
+	for _, b := range list {
+		t.row(b.Peer, b.Address, b.By, ageText(time.Since(b.Since).Seconds()), ageText(time.Until(b.Until).Seconds()), b.Packets, b.Why)
 	}
-	list, err := w.client(c).Blocks(c.Context)
-	if err != nil {
-		return err
-	}
-	return w.print(c, list, func() {
-		if len(list) == 0 {
-			w.printf("nobody is blocked\n")
-			return
-		}
-		t := w.sheet("peer", "address", "?by", "?>since", ">ends in", ">dropped", "why")
-		for _, b := range list {
-			t.row(b.Peer, b.Address, b.By, ageText(time.Since(b.Since).Seconds()), ageText(time.Until(b.Until).Seconds()), b.Packets, b.Why)
-		}
-		t.print()
-	})
+	t.print()
 }
 
 func (w *ironwarp) blockRemove(c *cli.Context) error {
-	a, err := args(c, "PEER")
-	if err != nil {
+	peer := c.Args().First()
+	if err := w.client(c).Unblock(c.Context, peer); err != nil {
 		return err
 	}
-	if err := w.client(c).Unblock(c.Context, a[0]); err != nil {
-		return err
-	}
-	return w.print(c, map[string]string{"unblocked": a[0]}, func() { w.printf("peer %s is let in again\n", a[0]) })
+	return w.print(c, map[string]string{"unblocked": peer}, func() { w.printf("peer %s is let in again\n", peer) })
 }

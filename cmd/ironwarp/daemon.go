@@ -30,9 +30,6 @@ func (w *ironwarp) daemonCommand() *cli.Command {
 }
 
 func (w *ironwarp) daemon(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
 	level, format := c.String("log-level"), c.String("log-format")
 	if err := checkWord("--log-level", level, "debug", "info", "warn", "error"); err != nil {
 		return err

@@ -20,9 +20,6 @@ func (w *ironwarp) doctorCommand() *cli.Command {
 }
 
 func (w *ironwarp) doctor(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
 	if c.Bool("strongswan-conf") {
 		w.printf("%s", doctor.StrongSwanConf)
 		return nil

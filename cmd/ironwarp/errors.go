@@ -117,21 +117,3 @@ func unknownCommand(commands []*cli.Command) cli.ActionFunc {
 		return &usageError{msg: fmt.Sprintf("unknown command %q", name), fix: fix}
 	}
 }
-
-// args checks the number of arguments and returns them. Names in brackets are
-// optional.
-func args(c *cli.Context, names ...string) ([]string, error) {
-	need := len(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n[0] == '[' }))
-	got := c.Args().Slice()
-	usage := "usage: " + strings.Join(append([]string{c.Command.HelpName, "[flags]"}, names...), " ")
-	switch {
-	case len(got) < need:
-		return nil, &usageError{msg: fmt.Sprintf("%s is missing", names[len(got)]), fix: usage}
-	case len(got) > len(names):
-		return nil, &usageError{msg: fmt.Sprintf("one argument too many: %q", got[len(names)]), fix: usage}
-	}
-	for len(got) < len(names) {
-		got = append(got, "")
-	}
-	return got, nil
-}

@@ -44,27 +44,16 @@ func (w *ironwarp) exportCommand() *cli.Command {
 }
 
 func (w *ironwarp) exportAdd(c *cli.Context) error {
-	a, err := args(c, "NAME", "PATH")
+	a := c.Args()
+	path, err := filepath.Abs(a.Get(1))
 	if err != nil {
 		return err
 	}
-	path, err := filepath.Abs(a[1])
-	if err != nil {
-		return err
-	}
-	spec := api.ExportSpec{Name: a[0], Path: path, ReadOnly: c.Bool("read-only"), Writers: c.String("writers"), Allow: c.StringSlice("allow"), Trust: c.String("trust")}
-	cl := w.client(c)
-	main, offline, err := w.whichConfig(c, cl)
-	if err != nil {
-		return err
-	}
-	var e api.Export
-	if offline {
-		e.ExportSpec = spec
-		e.Source, err = daemon.AddExport(main, spec)
-	} else {
-		e, err = cl.AddExport(c.Context, spec)
-	}
+	spec := api.ExportSpec{Name: a.Get(0), Path: path, ReadOnly: c.Bool("read-only"), Writers: c.String("writers"), Allow: c.StringSlice("allow"), Trust: c.String("trust")}
+	e := api.Export{ExportSpec: spec}
+	offline, err := w.change(c,
+		func(main string) (err error) { e.Source, err = daemon.AddExport(main, spec); return err },
+		func(cl *api.Client) (err error) { e, err = cl.AddExport(c.Context, spec); return err })
 	if err != nil {
 		return err
 	}
@@ -100,10 +89,7 @@ func (w *ironwarp) exportSetCommand() *cli.Command {
 }
 
 func (w *ironwarp) exportSet(c *cli.Context) error {
-	a, err := args(c, "NAME")
-	if err != nil {
-		return err
-	}
+	name := c.Args().First()
 	change := api.ExportChange{Allow: c.StringSlice("allow"), Disallow: c.StringSlice("disallow")}
 	if c.IsSet("path") {
 		path, err := filepath.Abs(c.String("path"))
@@ -127,17 +113,10 @@ func (w *ironwarp) exportSet(c *cli.Context) error {
 	if len(change.Allow)+len(change.Disallow) == 0 && change.Path == nil && change.ReadOnly == nil && change.Writers == nil && change.Trust == nil {
 		return &usageError{msg: "nothing to change", fix: "say what with flags, see `ironwarp export set --help`"}
 	}
-	cl := w.client(c)
-	main, offline, err := w.whichConfig(c, cl)
-	if err != nil {
-		return err
-	}
-	e := api.Export{ExportSpec: api.ExportSpec{Name: a[0]}}
-	if offline {
-		e.Source, err = daemon.SetExport(main, a[0], change)
-	} else {
-		e, err = cl.SetExport(c.Context, a[0], change)
-	}
+	e := api.Export{ExportSpec: api.ExportSpec{Name: name}}
+	offline, err := w.change(c,
+		func(main string) (err error) { e.Source, err = daemon.SetExport(main, name, change); return err },
+		func(cl *api.Client) (err error) { e, err = cl.SetExport(c.Context, name, change); return err })
 	if err != nil {
 		return err
 	}
@@ -153,34 +132,11 @@ func (w *ironwarp) exportSet(c *cli.Context) error {
 }
 
 func (w *ironwarp) exportRemove(c *cli.Context) error {
-	a, err := args(c, "NAME")
-	if err != nil {
-		return err
-	}
-	cl := w.client(c)
-	main, offline, err := w.whichConfig(c, cl)
-	if err != nil {
-		return err
-	}
-	if offline {
-		err = config.RemoveExport(main, a[0])
-	} else {
-		err = cl.RemoveExport(c.Context, a[0], c.Bool("force"))
-	}
-	if err != nil {
-		return err
-	}
-	return w.print(c, struct {
-		Removed string `json:"removed"`
-	}{a[0]}, func() { w.printf("export %s removed; its data was not touched\n", a[0]) })
+	return w.remove(c, "export", config.RemoveExport, (*api.Client).RemoveExport)
 }
 
 func (w *ironwarp) exportRepair(c *cli.Context) error {
-	a, err := args(c, "NAME")
-	if err != nil {
-		return err
-	}
-	e, err := w.client(c).RepairExport(c.Context, a[0])
+	e, err := w.client(c).RepairExport(c.Context, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -191,15 +147,12 @@ func (w *ironwarp) exportRepair(c *cli.Context) error {
 }
 
 func (w *ironwarp) exportResize(c *cli.Context) error {
-	a, err := args(c, "NAME", "SIZE")
-	if err != nil {
-		return err
-	}
-	size, err := config.ParseSize(a[1])
+	a := c.Args()
+	size, err := config.ParseSize(a.Get(1))
 	if err != nil {
 		return &usageError{msg: err.Error()}
 	}
-	e, err := w.client(c).ResizeExport(c.Context, a[0], api.ResizeRequest{Size: size, Shrink: c.Bool("shrink")})
+	e, err := w.client(c).ResizeExport(c.Context, a.Get(0), api.ResizeRequest{Size: size, Shrink: c.Bool("shrink")})
 	if err != nil {
 		return err
 	}
@@ -210,11 +163,8 @@ func (w *ironwarp) exportResize(c *cli.Context) error {
 }
 
 func (w *ironwarp) exportFence(c *cli.Context) error {
-	a, err := args(c, "NAME", "PEER")
-	if err != nil {
-		return err
-	}
-	f, err := w.client(c).FenceExport(c.Context, a[0], api.FenceRequest{Peer: a[1], TimeoutSeconds: c.Duration("timeout").Seconds()})
+	a := c.Args()
+	f, err := w.client(c).FenceExport(c.Context, a.Get(0), api.FenceRequest{Peer: a.Get(1), TimeoutSeconds: c.Duration("timeout").Seconds()})
 	if err != nil {
 		return err
 	}
@@ -230,23 +180,7 @@ func (w *ironwarp) exportFence(c *cli.Context) error {
 }
 
 func (w *ironwarp) exportList(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
-	exports, err := w.client(c).Exports(c.Context)
-	if err != nil {
-		return err
-	}
-	return w.print(c, exports, func() {
-		if len(exports) == 0 {
-			w.printf("no exports; add one with `ironwarp export add --allow PEER NAME PATH`\n")
-			return
-		}
-		w.exportTable(exports)
-		for _, e := range exports {
-			w.problem(e.Problem)
-		}
-	})
+	return list(w, c, (*api.Client).Exports, "no exports; add one with `ironwarp export add --allow PEER NAME PATH`", w.exportTable)
 }
 
 func (w *ironwarp) exportTable(exports []api.Export) {
@@ -256,6 +190,9 @@ func (w *ironwarp) exportTable(exports []api.Export) {
 			e.Opens, e.Generation, rateText(e.IO.ReadBytesSec), rateText(e.IO.WriteBytesSec), e.IO.Errors, e.Path)
 	}
 	t.print()
+	for _, e := range exports {
+		w.problem(e.Problem)
+	}
 }
 
 func modeText(readOnly bool) string {

@@ -18,9 +18,6 @@ func (w *ironwarp) reloadCommand() *cli.Command {
 			"Exit status 1: it was applied, but something in it cannot be used, such as a secret's file. 2: it has faults, and nothing changed.",
 		Flags: remote(),
 		Action: func(c *cli.Context) error {
-			if _, err := args(c); err != nil {
-				return err
-			}
 			r, err := w.client(c).Reload(c.Context)
 			if err != nil {
 				return err
@@ -51,9 +48,6 @@ func (w *ironwarp) versionCommand() *cli.Command {
 	return &cli.Command{
 		Name: "version", Usage: "versions of this command and of the running daemon", Flags: remote(),
 		Action: func(c *cli.Context) error {
-			if _, err := args(c); err != nil {
-				return err
-			}
 			v := struct {
 				Version string    `json:"version"`
 				Go      string    `json:"go"`
@@ -91,11 +85,8 @@ func (w *ironwarp) completionCommand() *cli.Command {
 			"zsh:  ironwarp completion zsh > /usr/share/zsh/site-functions/_ironwarp\n" +
 			"fish: ironwarp completion fish > /usr/share/fish/vendor_completions.d/ironwarp.fish",
 		Action: func(c *cli.Context) error {
-			a, err := args(c, "bash|zsh|fish")
-			if err != nil {
-				return err
-			}
-			switch a[0] {
+			name := c.Args().First()
+			switch name {
 			case "bash":
 				w.printf("%s", bashCompletion)
 			case "zsh":
@@ -103,7 +94,7 @@ func (w *ironwarp) completionCommand() *cli.Command {
 			case "fish":
 				w.printf("%s", fishCompletion)
 			default:
-				return &usageError{msg: fmt.Sprintf("no completion for %q", a[0]), fix: "shells: bash, zsh, fish"}
+				return &usageError{msg: fmt.Sprintf("no completion for %q", name), fix: "shells: bash, zsh, fish"}
 			}
 			return nil
 		},
@@ -116,9 +107,6 @@ func (w *ironwarp) manCommand() *cli.Command {
 	return &cli.Command{
 		Name: "man", Usage: "print the manual page (ironwarp man | man -l -)",
 		Action: func(c *cli.Context) error {
-			if _, err := args(c); err != nil {
-				return err
-			}
 			page, err := c.App.ToManWithSection(8)
 			if err == nil {
 				w.printf("%s", page)

@@ -100,11 +100,8 @@ func (w *ironwarp) sessions(c *cli.Context, keep func(api.Session) bool) ([]api.
 }
 
 func (w *ironwarp) pathList(c *cli.Context) error {
-	a, err := args(c, "[PEER]")
-	if err != nil {
-		return err
-	}
-	list, err := w.sessions(c, func(s api.Session) bool { return s.Role == "client" && (a[0] == "" || s.Peer == a[0]) })
+	peer := c.Args().First()
+	list, err := w.sessions(c, func(s api.Session) bool { return s.Role == "client" && (peer == "" || s.Peer == peer) })
 	if err != nil {
 		return err
 	}
@@ -117,18 +114,16 @@ func (w *ironwarp) pathList(c *cli.Context) error {
 }
 
 func (w *ironwarp) pathAdd(c *cli.Context) error {
-	a, err := args(c, "PEER", "ADDRESS=LOCAL_ADDRESS")
-	if err != nil {
-		return err
-	}
+	a := c.Args()
 	if c.Uint("port") > 65535 {
 		return &usageError{msg: fmt.Sprintf("port %d is out of range", c.Uint("port")), fix: "allowed: 1 to 65535"}
 	}
-	q := api.Path{Name: c.String("name"), Port: uint16(c.Uint("port")), Transport: c.String("transport")}
-	if q.Pair, err = pairOf(a[1], a[1]); err != nil {
+	pair, err := pairOf(a.Get(1), a.Get(1))
+	if err != nil {
 		return err
 	}
-	p, err := w.client(c).AddPath(c.Context, a[0], q)
+	q := api.Path{Name: c.String("name"), Pair: pair, Port: uint16(c.Uint("port")), Transport: c.String("transport")}
+	p, err := w.client(c).AddPath(c.Context, a.Get(0), q)
 	if err != nil {
 		return err
 	}
@@ -147,46 +142,27 @@ func (w *ironwarp) pathProblems(p api.Peer) {
 }
 
 func (w *ironwarp) pathRemove(c *cli.Context) error {
-	a, err := args(c, "PEER", "PATH")
+	a := c.Args()
+	p, err := w.client(c).RemovePath(c.Context, a.Get(0), a.Get(1))
 	if err != nil {
 		return err
 	}
-	p, err := w.client(c).RemovePath(c.Context, a[0], a[1])
-	if err != nil {
-		return err
-	}
-	return w.print(c, p, func() { w.printf("path %s to peer %s removed\n", a[1], p.Name) })
+	return w.print(c, p, func() { w.printf("path %s to peer %s removed\n", a.Get(1), p.Name) })
 }
 
 func (w *ironwarp) pathOrder(c *cli.Context, order string) error {
-	a, err := args(c, "PEER", "PATH")
-	if err != nil {
-		return err
-	}
-	list, err := w.client(c).OrderPath(c.Context, api.PathRequest{Peer: a[0], Path: a[1], Order: order})
+	a := c.Args()
+	list, err := w.client(c).OrderPath(c.Context, api.PathRequest{Peer: a.Get(0), Path: a.Get(1), Order: order})
 	if err != nil {
 		return err
 	}
 	return w.print(c, list, func() {
-		w.printf("path %s to peer %s: %s\n", a[1], a[0], map[string]string{api.PathDisconnect: "disconnected until `ironwarp path reconnect`", api.PathReconnect: "reconnecting"}[order])
+		w.printf("path %s to peer %s: %s\n", a.Get(1), a.Get(0), map[string]string{api.PathDisconnect: "disconnected until `ironwarp path reconnect`", api.PathReconnect: "reconnecting"}[order])
 	})
 }
 
 func (w *ironwarp) sessionList(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
-	list, err := w.sessions(c, func(api.Session) bool { return true })
-	if err != nil {
-		return err
-	}
-	return w.print(c, list, func() {
-		if len(list) == 0 {
-			w.printf("no session is open\n")
-			return
-		}
-		w.sessionTable(list)
-	})
+	return list(w, c, (*api.Client).Sessions, "no session is open", w.sessionTable)
 }
 
 func (w *ironwarp) sessionTable(list []api.Session) {
@@ -198,16 +174,13 @@ func (w *ironwarp) sessionTable(list []api.Session) {
 }
 
 func (w *ironwarp) sessionShow(c *cli.Context) error {
-	a, err := args(c, "PEER")
-	if err != nil {
-		return err
-	}
-	list, err := w.sessions(c, func(s api.Session) bool { return s.Peer == a[0] })
+	peer := c.Args().First()
+	list, err := w.sessions(c, func(s api.Session) bool { return s.Peer == peer })
 	if err != nil {
 		return err
 	}
 	if len(list) == 0 {
-		return &api.Error{Code: api.CodeNotFound, Message: "no session with " + a[0] + " is open", Fix: "`ironwarp session ls` lists them"}
+		return &api.Error{Code: api.CodeNotFound, Message: "no session with " + peer + " is open", Fix: "`ironwarp session ls` lists them"}
 	}
 	return w.print(c, list, func() {
 		w.sessionTable(list)
@@ -216,15 +189,12 @@ func (w *ironwarp) sessionShow(c *cli.Context) error {
 }
 
 func (w *ironwarp) sessionPolicy(c *cli.Context) error {
-	a, err := args(c, "PEER", "POLICY")
+	a := c.Args()
+	list, err := w.client(c).SetPolicy(c.Context, api.PolicyRequest{Peer: a.Get(0), Policy: a.Get(1)})
 	if err != nil {
 		return err
 	}
-	list, err := w.client(c).SetPolicy(c.Context, api.PolicyRequest{Peer: a[0], Policy: a[1]})
-	if err != nil {
-		return err
-	}
-	return w.print(c, list, func() { w.printf("sessions with peer %s: %s\n", a[0], a[1]) })
+	return w.print(c, list, func() { w.printf("sessions with peer %s: %s\n", a.Get(0), a.Get(1)) })
 }
 
 func noPathText(s api.Session) string {
@@ -235,17 +205,14 @@ func noPathText(s api.Session) string {
 }
 
 func (w *ironwarp) sessionNoPath(c *cli.Context) error {
-	a, err := args(c, "PEER", "queue|fail")
-	if err != nil {
-		return err
-	}
-	list, err := w.client(c).SetPolicy(c.Context, api.PolicyRequest{Peer: a[0], NoPath: a[1], FailAfter: durationText(c, "fail-after")})
+	a := c.Args()
+	list, err := w.client(c).SetPolicy(c.Context, api.PolicyRequest{Peer: a.Get(0), NoPath: a.Get(1), FailAfter: durationText(c, "fail-after")})
 	if err != nil {
 		return err
 	}
 	return w.print(c, list, func() {
 		for _, s := range list {
-			w.printf("session with peer %s: I/O without a path %s\n", a[0], map[bool]string{true: "waits", false: noPathText(s)}[s.FailAfterSeconds == 0])
+			w.printf("session with peer %s: I/O without a path %s\n", a.Get(0), map[bool]string{true: "waits", false: noPathText(s)}[s.FailAfterSeconds == 0])
 		}
 	})
 }

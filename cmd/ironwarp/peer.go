@@ -85,15 +85,12 @@ func peerFlags() []cli.Flag {
 }
 
 func (w *ironwarp) peerAdd(c *cli.Context) error {
-	a, err := args(c, "NAME", "ADDRESS")
+	a := c.Args()
+	spec, err := peerSpec(c, a.Get(0))
 	if err != nil {
 		return err
 	}
-	spec, err := peerSpec(c, a[0])
-	if err != nil {
-		return err
-	}
-	spec.Address = a[1]
+	spec.Address = a.Get(1)
 	cl := w.client(c)
 	path, offline, err := w.whichConfig(c, cl)
 	if err != nil {
@@ -269,21 +266,6 @@ func certificates(c *cli.Context, spec *api.PeerSpec) error {
 	return nil
 }
 
-// whichConfig is the daemon's main file, or, with no daemon running, the one
-// that the flags name.
-func (w *ironwarp) whichConfig(c *cli.Context, cl *api.Client) (path string, offline bool, err error) {
-	info, err := cl.Info(c.Context)
-	switch {
-	case err == nil:
-		return info.Config, false, nil
-	case api.NotRunning(err):
-		path, _ = configPath(c)
-		path, err = filepath.Abs(path)
-		return path, true, err
-	}
-	return "", false, err
-}
-
 func (w *ironwarp) peerAdded(p api.Peer, secret string, generated, offline bool) {
 	w.printf("peer %s (%s) added: %s\n", p.Name, p.Address, p.Source)
 	if secret != "" {
@@ -327,10 +309,7 @@ func (w *ironwarp) problem(e *api.Error) {
 }
 
 func (w *ironwarp) peerRemove(c *cli.Context) error {
-	a, err := args(c, "NAME")
-	if err != nil {
-		return err
-	}
+	name := c.Args().First()
 	cl := w.client(c)
 	path, offline, err := w.whichConfig(c, cl)
 	if err != nil {
@@ -338,23 +317,23 @@ func (w *ironwarp) peerRemove(c *cli.Context) error {
 	}
 	var file string // with a secret that ironwarp has written
 	if cfg, err := config.Load(path, false); err == nil {
-		if p, ok := cfg.Peer(a[0]); ok && p.PSKFile == config.SecretPath(path, a[0]) {
+		if p, ok := cfg.Peer(name); ok && p.PSKFile == config.SecretPath(path, name) {
 			file = p.PSKFile
 		}
 	}
 	var guard error
 	var removed api.Removed
 	if offline {
-		guard, err = daemon.RemovePeer(path, a[0], c.Bool("force"))
-		removed.Removed = a[0]
+		guard, err = daemon.RemovePeer(path, name, c.Bool("force"))
+		removed.Removed = name
 	} else {
-		removed, err = cl.RemovePeer(c.Context, a[0], c.Bool("force"))
+		removed, err = cl.RemovePeer(c.Context, name, c.Bool("force"))
 	}
 	if err != nil {
 		return err
 	}
 	return w.print(c, removed, func() {
-		w.printf("peer %s removed\n", a[0])
+		w.printf("peer %s removed\n", name)
 		for _, why := range removed.Held {
 			w.printf("%s\n", w.warn(why+"; the daemon removes it when that is over"))
 		}

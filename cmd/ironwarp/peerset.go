@@ -34,14 +34,12 @@ func keyOf(flag string) string {
 }
 
 func (w *ironwarp) peerSet(c *cli.Context) error {
-	a, err := args(c, "NAME")
+	name := c.Args().First()
+	spec, err := peerSpec(c, name)
 	if err != nil {
 		return err
 	}
-	change := api.PeerChange{}
-	if change.PeerSpec, err = peerSpec(c, a[0]); err != nil {
-		return err
-	}
+	change := api.PeerChange{PeerSpec: spec}
 	change.Address = c.String("address")
 	for _, f := range append(peerFlags(), &cli.StringFlag{Name: "address"}) {
 		if name := f.Names()[0]; name != "config" && c.IsSet(name) {
@@ -50,7 +48,7 @@ func (w *ironwarp) peerSet(c *cli.Context) error {
 	}
 	slices.Sort(change.Set)
 	if change.Set = slices.Compact(change.Set); len(change.Set) == 0 {
-		return &usageError{msg: "nothing to change", fix: "say what with flags, see `ironwarp peer set --help`; `ironwarp peer show " + a[0] + "` shows the present settings"}
+		return &usageError{msg: "nothing to change", fix: "say what with flags, see `ironwarp peer set --help`; `ironwarp peer show " + name + "` shows the present settings"}
 	}
 	cl := w.client(c)
 	path, offline, err := w.whichConfig(c, cl)
@@ -65,7 +63,7 @@ func (w *ironwarp) peerSet(c *cli.Context) error {
 	var file string // that has the secret
 	apply := func() (err error) {
 		if offline {
-			peer.Name = a[0]
+			peer.Name = name
 			peer.Source, err = daemon.SetPeer(path, change)
 		} else {
 			peer, err = cl.SetPeer(c.Context, change)

@@ -11,18 +11,7 @@ import (
 )
 
 func (w *ironwarp) peerList(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
-	peers, err := w.client(c).Peers(c.Context)
-	if err != nil {
-		return err
-	}
-	return w.print(c, peers, func() {
-		if len(peers) == 0 {
-			w.printf("no peers; add one with `ironwarp peer add NAME ADDRESS`\n")
-			return
-		}
+	return list(w, c, (*api.Client).Peers, "no peers; add one with `ironwarp peer add NAME ADDRESS`", func(peers []api.Peer) {
 		w.peerTable(peers)
 		for _, p := range peers {
 			w.insecure(p)
@@ -78,12 +67,8 @@ func orDash(s string) string {
 }
 
 func (w *ironwarp) peerShow(c *cli.Context) error {
-	a, err := args(c, "NAME")
-	if err != nil {
-		return err
-	}
 	cl := w.client(c)
-	p, err := cl.Peer(c.Context, a[0])
+	p, err := cl.Peer(c.Context, c.Args().First())
 	if err != nil {
 		return err
 	}

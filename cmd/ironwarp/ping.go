@@ -26,12 +26,8 @@ func (w *ironwarp) pingCommand() *cli.Command {
 }
 
 func (w *ironwarp) ping(c *cli.Context) error {
-	a, err := args(c, "PEER")
-	if err != nil {
-		return err
-	}
 	req := api.PingRequest{
-		Peer: a[0], Mode: c.String("mode"), Transport: c.String("transport"), Count: c.Int("count"), Size: c.Int("size"),
+		Peer: c.Args().First(), Mode: c.String("mode"), Transport: c.String("transport"), Count: c.Int("count"), Size: c.Int("size"),
 		IntervalSeconds: c.Duration("interval").Seconds(), TimeoutSeconds: c.Duration("timeout").Seconds(),
 	}
 	p := &progress{w: w}
@@ -86,12 +82,8 @@ func (w *ironwarp) benchCommand() *cli.Command {
 }
 
 func (w *ironwarp) bench(c *cli.Context) error {
-	a, err := args(c, "PEER")
-	if err != nil {
-		return err
-	}
 	p := &progress{w: w}
-	req := api.BenchRequest{Peer: a[0], Transport: c.String("transport"), Seconds: c.Duration("time").Seconds(), TimeoutSeconds: c.Duration("timeout").Seconds()}
+	req := api.BenchRequest{Peer: c.Args().First(), Transport: c.String("transport"), Seconds: c.Duration("time").Seconds(), TimeoutSeconds: c.Duration("timeout").Seconds()}
 	res, err := w.client(c).Bench(c.Context, req, func(ev api.Event) {
 		if !asJSON(c) {
 			p.show(ev.Progress)

@@ -67,9 +67,6 @@ func keyType(c *cli.Context) (pki.KeyType, error) {
 }
 
 func (w *ironwarp) pkiInit(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
 	key, err := keyType(c)
 	if err != nil {
 		return err
@@ -111,10 +108,7 @@ func absolute(path string) string {
 }
 
 func (w *ironwarp) pkiIssue(c *cli.Context) error {
-	a, err := args(c, "HOST")
-	if err != nil {
-		return err
-	}
+	name := c.Args().First()
 	key, err := keyType(c)
 	if err != nil {
 		return err
@@ -123,16 +117,16 @@ func (w *ironwarp) pkiIssue(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	req := pki.Request{Name: a[0], SANs: c.StringSlice("san"), Life: c.Duration("life"), Key: key, CRLURIs: c.StringSlice("crl-uri"), OCSPURIs: c.StringSlice("ocsp-uri")}
+	req := pki.Request{Name: name, SANs: c.StringSlice("san"), Life: c.Duration("life"), Key: key, CRLURIs: c.StringSlice("crl-uri"), OCSPURIs: c.StringSlice("ocsp-uri")}
 	got, err := ca.Issue(req)
 	if errors.Is(err, fs.ErrExist) {
-		return &usageError{msg: err.Error(), fix: "remove the two files of " + a[0] + " for a new certificate, or choose another name"}
+		return &usageError{msg: err.Error(), fix: "remove the two files of " + name + " for a new certificate, or choose another name"}
 	}
 	if err != nil {
 		return err
 	}
 	if len(req.SANs) == 0 {
-		req.SANs = []string{a[0]}
+		req.SANs = []string{name}
 	}
 	return w.print(c, struct {
 		Certificate string    `json:"cert_file"`
@@ -144,7 +138,7 @@ func (w *ironwarp) pkiIssue(c *cli.Context) error {
 	}{absolute(got.CertFile), absolute(got.KeyFile), absolute(ca.CertFile()), req.SANs, got.Serial, got.NotAfter}, func() {
 		w.printf("certificate: %s, for %s, until %s, serial %s\n", got.CertFile, strings.Join(req.SANs, " and "), got.NotAfter.Local().Format("2006-01-02"), got.Serial)
 		w.printf("private key: %s (mode 0600)\n\n", got.KeyFile)
-		w.printf("Copy these two and %s to %s over a channel you trust, then add its peer there, or change it if it exists:\n", ca.CertFile(), a[0])
+		w.printf("Copy these two and %s to %s over a channel you trust, then add its peer there, or change it if it exists:\n", ca.CertFile(), name)
 		local := ""
 		if req.SANs[0] != "" && !strings.Contains(req.SANs[0], ":") && strings.Trim(req.SANs[0], "0123456789.") != "" {
 			local = " --local-id " + req.SANs[0] + " --remote-id PEERS_IDENTITY"
@@ -163,15 +157,12 @@ func (w *ironwarp) openPKI(c *cli.Context) (*pki.CA, error) {
 }
 
 func (w *ironwarp) pkiRevoke(c *cli.Context) error {
-	a, err := args(c, "HOST")
-	if err != nil {
-		return err
-	}
+	name := c.Args().First()
 	ca, err := w.openPKI(c)
 	if err != nil {
 		return err
 	}
-	list, err := ca.Revoke(a[0])
+	list, err := ca.Revoke(name)
 	switch {
 	case errors.Is(err, pki.ErrRevoked):
 		return &usageError{msg: err.Error(), fix: "nothing is left to do; `ironwarp pki crl` writes the list anew"}
@@ -180,13 +171,10 @@ func (w *ironwarp) pkiRevoke(c *cli.Context) error {
 	case err != nil:
 		return err
 	}
-	return w.printCRL(c, list, fmt.Sprintf("the certificate of %s is revoked", a[0]))
+	return w.printCRL(c, list, fmt.Sprintf("the certificate of %s is revoked", name))
 }
 
 func (w *ironwarp) pkiRefresh(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
 	ca, err := w.openPKI(c)
 	if err != nil {
 		return err

@@ -29,9 +29,6 @@ func (w *ironwarp) profileCommand() *cli.Command {
 }
 
 func (w *ironwarp) profileList(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
 	cfg, err := config.Load(configPath(c))
 	if err != nil {
 		return err
@@ -54,15 +51,11 @@ func (w *ironwarp) profileList(c *cli.Context) error {
 }
 
 func (w *ironwarp) profileShow(c *cli.Context) error {
-	a, err := args(c, "NAME")
-	if err != nil {
-		return err
-	}
 	cfg, err := config.Load(configPath(c))
 	if err != nil {
 		return err
 	}
-	p, err := cfg.ProfileByName(a[0])
+	p, err := cfg.ProfileByName(c.Args().First())
 	if err != nil {
 		return &usageError{msg: err.Error()}
 	}

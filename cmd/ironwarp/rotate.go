@@ -34,10 +34,7 @@ type rotation struct {
 }
 
 func (w *ironwarp) rotate(c *cli.Context) error {
-	a, err := args(c, "NAME")
-	if err != nil {
-		return err
-	}
+	name := c.Args().First()
 	secret, err := w.newSecret(c)
 	if err != nil {
 		return err
@@ -54,10 +51,10 @@ func (w *ironwarp) rotate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	p, ok := cfg.Peer(a[0])
+	p, ok := cfg.Peer(name)
 	switch {
 	case !ok:
-		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("unknown peer %q", a[0]), Fix: "configured peers: " + orDash(strings.Join(cfg.PeerNames(), ", "))}
+		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("unknown peer %q", name), Fix: "configured peers: " + orDash(strings.Join(cfg.PeerNames(), ", "))}
 	case p.Protection != config.ProtectIPsec:
 		return &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s has no secret: its protection is %s", p.Name, p.Protection)}
 	case p.Auth == config.AuthCert:

@@ -43,9 +43,6 @@ func (w *ironwarp) rpingCommand() *cli.Command {
 }
 
 func (w *ironwarp) rping(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
 	if c.Bool("s") == c.Bool("c") {
 		return &usageError{msg: "either -s (server) or -c (client) is needed", fix: "see `ironwarp rping --help`"}
 	}

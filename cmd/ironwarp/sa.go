@@ -44,11 +44,7 @@ func (w *ironwarp) saCommand() *cli.Command {
 }
 
 func (w *ironwarp) saList(c *cli.Context) error {
-	a, err := args(c, "[PEER]")
-	if err != nil {
-		return err
-	}
-	list, err := w.client(c).IKESAs(c.Context, a[0])
+	list, err := w.client(c).IKESAs(c.Context, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -83,17 +79,14 @@ func untilText(seconds float64) string {
 }
 
 func (w *ironwarp) saShow(c *cli.Context) error {
-	a, err := args(c, "PEER")
-	if err != nil {
-		return err
-	}
-	list, err := w.client(c).IKESAs(c.Context, a[0])
+	peer := c.Args().First()
+	list, err := w.client(c).IKESAs(c.Context, peer)
 	if err != nil {
 		return err
 	}
 	return w.print(c, list, func() {
 		if len(list) == 0 {
-			w.printf("no SA with %s; it comes up with the first stream. `ironwarp peer show %s` says what is wrong if it does not\n", a[0], a[0])
+			w.printf("no SA with %s; it comes up with the first stream. `ironwarp peer show %s` says what is wrong if it does not\n", peer, peer)
 		}
 		for i, s := range list {
 			if i > 0 {
@@ -132,19 +125,16 @@ func (w *ironwarp) ikePage(s api.IKESA) {
 
 // saOrder is the common part of sa delete and sa rekey.
 func (w *ironwarp) saOrder(c *cli.Context, ike func(context.Context, string) (int, error), children func(context.Context, string, string) (int, error)) (peer, what string, n int, err error) {
-	a, err := args(c, "PEER")
-	if err != nil {
-		return "", "", 0, err
-	}
+	peer = c.Args().First()
 	if c.Bool("ike") && c.String("child") != "" {
 		return "", "", 0, &usageError{msg: "--ike and --child exclude each other", fix: "the IKE SA includes all its children"}
 	}
 	if c.Bool("ike") {
-		n, err = ike(c.Context, a[0])
-		return a[0], "IKE", n, err
+		n, err = ike(c.Context, peer)
+		return peer, "IKE", n, err
 	}
-	n, err = children(c.Context, a[0], c.String("child"))
-	return a[0], "child", n, err
+	n, err = children(c.Context, peer, c.String("child"))
+	return peer, "child", n, err
 }
 
 // nothing ends an order that found nothing to do: exit status 1, so that scripts
@@ -191,12 +181,8 @@ func countSAs(n int, what string) string {
 }
 
 func (w *ironwarp) saWatch(c *cli.Context) error {
-	a, err := args(c, "[PEER]")
-	if err != nil {
-		return err
-	}
 	enc := json.NewEncoder(w.stdout)
-	err = w.client(c).WatchSAs(c.Context, a[0], func(ev api.SAEvent) {
+	err := w.client(c).WatchSAs(c.Context, c.Args().First(), func(ev api.SAEvent) {
 		if asJSON(c) {
 			// A reader that is gone ends the command by SIGPIPE.
 			_ = enc.Encode(ev)

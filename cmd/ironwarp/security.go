@@ -24,9 +24,6 @@ func (w *ironwarp) securityCommand() *cli.Command {
 }
 
 func (w *ironwarp) audit(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
 	a, err := w.client(c).Audit(c.Context)
 	if err != nil {
 		return err

@@ -25,9 +25,6 @@ func (w *ironwarp) statusCommand() *cli.Command {
 }
 
 func (w *ironwarp) status(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
 	cl := w.client(c)
 	look := func() (any, func(), error) {
 		st, err := cl.Status(c.Context)
@@ -137,48 +134,23 @@ func (w *ironwarp) statusPage(st api.Status) {
 			w.problem(p.Problem)
 		}
 	}
-	if len(st.SAs) > 0 {
+	section(w, st.SAs, w.saTable)
+	section(w, st.Streams, w.streamTable)
+	section(w, st.Sessions, w.sessionTable)
+	section(w, slices.DeleteFunc(slices.Clone(st.Sessions), func(s api.Session) bool {
+		return len(s.Paths) < 2 && !slices.ContainsFunc(s.Paths, func(p api.SessionPath) bool { return p.State == api.PathGivenUp })
+	}), w.pathTable)
+	section(w, st.Attachments, w.attachmentTable)
+	section(w, st.Targets, w.targetTable)
+	section(w, st.TargetSessions, w.targetSessionTable)
+	section(w, st.Exports, w.exportTable)
+}
+
+// section prints a table behind an empty line, unless there is nothing to print.
+func section[T any](w *ironwarp, all []T, table func([]T)) {
+	if len(all) > 0 {
 		w.printf("\n")
-		w.saTable(st.SAs)
-	}
-	if len(st.Streams) > 0 {
-		w.printf("\n")
-		w.streamTable(st.Streams)
-	}
-	if len(st.Sessions) > 0 {
-		w.printf("\n")
-		w.sessionTable(st.Sessions)
-		if telling := slices.DeleteFunc(slices.Clone(st.Sessions), func(s api.Session) bool {
-			return len(s.Paths) < 2 && !slices.ContainsFunc(s.Paths, func(p api.SessionPath) bool { return p.State == api.PathGivenUp })
-		}); len(telling) > 0 {
-			w.printf("\n")
-			w.pathTable(telling)
-		}
-	}
-	if len(st.Attachments) > 0 {
-		w.printf("\n")
-		w.attachmentTable(st.Attachments)
-		for _, at := range st.Attachments {
-			w.problem(at.Problem)
-		}
-	}
-	if len(st.Targets) > 0 {
-		w.printf("\n")
-		w.targetTable(st.Targets)
-		for _, t := range st.Targets {
-			w.problem(t.Problem)
-		}
-	}
-	if len(st.TargetSessions) > 0 {
-		w.printf("\n")
-		w.targetSessionTable(st.TargetSessions)
-	}
-	if len(st.Exports) > 0 {
-		w.printf("\n")
-		w.exportTable(st.Exports)
-		for _, e := range st.Exports {
-			w.problem(e.Problem)
-		}
+		table(all)
 	}
 }
 

@@ -23,17 +23,14 @@ func (w *ironwarp) streamCommand() *cli.Command {
 }
 
 func (w *ironwarp) streamList(c *cli.Context) error {
-	a, err := args(c, "[PEER]")
-	if err != nil {
-		return err
-	}
+	peer := c.Args().First()
 	all, err := w.client(c).Streams(c.Context)
 	if err != nil {
 		return err
 	}
 	list := []api.Stream{}
 	for _, s := range all {
-		if a[0] == "" || s.Peer == a[0] {
+		if peer == "" || s.Peer == peer {
 			list = append(list, s)
 		}
 	}
@@ -59,11 +56,7 @@ func slowText(slow []api.SlowPath) string {
 }
 
 func (w *ironwarp) streamKill(c *cli.Context) error {
-	a, err := args(c, "ID")
-	if err != nil {
-		return err
-	}
-	s, err := w.client(c).KillStream(c.Context, a[0])
+	s, err := w.client(c).KillStream(c.Context, c.Args().First())
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/ironwarp/ironwarp/chap"
@@ -59,55 +57,21 @@ func (w *ironwarp) targetCommand() *cli.Command {
 	}
 }
 
-func lunFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "path", Usage: "a LUN of a `FILE` or block device that is no export"},
-		&cli.StringFlag{Name: "export", Usage: "a LUN of the disk of `EXPORT`, which peers may only read then"},
-		&cli.IntFlag{Name: "block-size", Usage: "`BYTES` of its blocks: 512 (the default) or 4096"},
-		&cli.BoolFlag{Name: "read-only", Usage: "refuse writes"},
-		&cli.BoolFlag{Name: "removable", Usage: "a removable medium"},
-		&cli.BoolFlag{Name: "thin", Usage: "offer UNMAP; --thin=false does not", Value: true},
-	}
-}
-
-// lunOf is the LUN that the flags describe, if any does.
-func lunOf(c *cli.Context) (l api.LUNSpec, some bool, err error) {
-	l = api.LUNSpec{Number: c.Int("number"), Export: c.String("export"), BlockSize: c.Int("block-size"), ReadOnly: c.Bool("read-only"), Removable: c.Bool("removable")}
-	if !c.Bool("thin") {
-		l.Thin = new(bool)
-	}
-	if p := c.String("path"); p != "" {
-		if l.Path, err = filepath.Abs(p); err != nil {
-			return l, false, err
-		}
-	}
-	if l.Path != "" && l.Export != "" {
-		return l, false, &usageError{msg: "--path and --export exclude each other", fix: "a LUN is one disk"}
-	}
-	return l, l.Path != "" || l.Export != "", nil
-}
-
 func (w *ironwarp) targetAdd(c *cli.Context) error {
-	a, err := args(c, "NAME")
-	if err != nil {
-		return err
-	}
 	if c.Uint("port") > 65535 {
 		return &usageError{msg: fmt.Sprintf("port %d is out of range", c.Uint("port")), fix: "allowed: 1 to 65535"}
 	}
-	spec := api.TargetSpec{Name: a[0], IQN: c.String("iqn"), Alias: c.String("alias"), Port: uint16(c.Uint("port")), Addresses: c.StringSlice("address"),
+	spec := api.TargetSpec{Name: c.Args().First(), IQN: c.String("iqn"), Alias: c.String("alias"), Port: uint16(c.Uint("port")), Addresses: c.StringSlice("address"),
 		Peers: c.StringSlice("peer"), Initiators: c.StringSlice("initiator"), InsecureUndeclared: c.Bool("insecure-undeclared")}
-	user := api.CHAPUser{User: c.String("chap-user"), TargetUser: c.String("target-user")}
-	for _, f := range []struct {
-		flag string
-		to   *string
-	}{{"chap-secret-file", &user.SecretFile}, {"target-secret-file", &user.TargetSecretFile}} {
-		if name := c.String(f.flag); name != "" {
-			if *f.to, err = filepath.Abs(name); err != nil {
-				return err
-			}
-		}
+	secret, err := fileFlag(c, "chap-secret-file")
+	if err != nil {
+		return err
 	}
+	targetSecret, err := fileFlag(c, "target-secret-file")
+	if err != nil {
+		return err
+	}
+	user := api.CHAPUser{User: c.String("chap-user"), SecretFile: secret, TargetUser: c.String("target-user"), TargetSecretFile: targetSecret}
 	if user != (api.CHAPUser{}) {
 		spec.CHAP = append(spec.CHAP, user)
 	}
@@ -118,17 +82,10 @@ func (w *ironwarp) targetAdd(c *cli.Context) error {
 	if some {
 		spec.LUNs = append(spec.LUNs, l)
 	}
-	cl := w.client(c)
-	main, offline, err := w.whichConfig(c, cl)
-	if err != nil {
-		return err
-	}
 	t := api.Target{TargetSpec: spec}
-	if offline {
-		t.Source, err = daemon.AddTarget(main, spec)
-	} else {
-		t, err = cl.AddTarget(c.Context, spec)
-	}
+	offline, err := w.change(c,
+		func(main string) (err error) { t.Source, err = daemon.AddTarget(main, spec); return err },
+		func(cl *api.Client) (err error) { t, err = cl.AddTarget(c.Context, spec); return err })
 	if err != nil {
 		return err
 	}
@@ -147,46 +104,11 @@ func (w *ironwarp) targetAdd(c *cli.Context) error {
 }
 
 func (w *ironwarp) targetRemove(c *cli.Context) error {
-	a, err := args(c, "NAME")
-	if err != nil {
-		return err
-	}
-	cl := w.client(c)
-	main, offline, err := w.whichConfig(c, cl)
-	if err != nil {
-		return err
-	}
-	if offline {
-		err = config.RemoveTarget(main, a[0])
-	} else {
-		err = cl.RemoveTarget(c.Context, a[0], c.Bool("force"))
-	}
-	if err != nil {
-		return err
-	}
-	return w.print(c, struct {
-		Removed string `json:"removed"`
-	}{a[0]}, func() { w.printf("target %s removed; its data was not touched\n", a[0]) })
+	return w.remove(c, "target", config.RemoveTarget, (*api.Client).RemoveTarget)
 }
 
 func (w *ironwarp) targetList(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
-	all, err := w.client(c).Targets(c.Context)
-	if err != nil {
-		return err
-	}
-	return w.print(c, all, func() {
-		if len(all) == 0 {
-			w.printf("no targets; add one with `ironwarp target add --peer PEER --path FILE NAME`\n")
-			return
-		}
-		w.targetTable(all)
-		for _, t := range all {
-			w.problem(t.Problem)
-		}
-	})
+	return list(w, c, (*api.Client).Targets, "no targets; add one with `ironwarp target add --peer PEER --path FILE NAME`", w.targetTable)
 }
 
 func (w *ironwarp) targetTable(all []api.Target) {
@@ -199,14 +121,13 @@ func (w *ironwarp) targetTable(all []api.Target) {
 		t.row(v.Name, w.stateText(v.State), len(v.LUNs), v.Sessions, orDash(peers), orDash(strings.Join(v.Portals, " ")), v.IQN)
 	}
 	t.print()
+	for _, v := range all {
+		w.problem(v.Problem)
+	}
 }
 
 func (w *ironwarp) targetShow(c *cli.Context) error {
-	a, err := args(c, "NAME")
-	if err != nil {
-		return err
-	}
-	v, err := w.client(c).Target(c.Context, a[0])
+	v, err := w.client(c).Target(c.Context, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -241,87 +162,8 @@ func (w *ironwarp) targetShow(c *cli.Context) error {
 	})
 }
 
-// changedTarget prints what a target is after a change of its LUNs.
-func (w *ironwarp) changedTarget(c *cli.Context, t api.Target, what string, offline bool) error {
-	return w.print(c, t, func() {
-		w.printf("%s: %s\n", what, t.Source)
-		if offline {
-			w.printf("the daemon is not running; the change takes effect when it starts\n")
-		}
-		w.problem(t.Problem)
-	})
-}
-
-func (w *ironwarp) lunAdd(c *cli.Context) error {
-	a, err := args(c, "TARGET")
-	if err != nil {
-		return err
-	}
-	l, some, err := lunOf(c)
-	if err != nil {
-		return err
-	}
-	if !some {
-		return &usageError{msg: "which disk is the LUN to be?", fix: "give --path FILE or --export EXPORT"}
-	}
-	cl := w.client(c)
-	main, offline, err := w.whichConfig(c, cl)
-	if err != nil {
-		return err
-	}
-	t := api.Target{TargetSpec: api.TargetSpec{Name: a[0]}}
-	if offline {
-		t.Source, err = daemon.AddLUN(main, a[0], l)
-	} else {
-		t, err = cl.AddLUN(c.Context, a[0], l)
-	}
-	if err != nil {
-		return err
-	}
-	return w.changedTarget(c, t, fmt.Sprintf("LUN %d added to target %s", l.Number, t.Name), offline)
-}
-
-func (w *ironwarp) lunRemove(c *cli.Context) error {
-	a, err := args(c, "TARGET", "NUMBER")
-	if err != nil {
-		return err
-	}
-	number, err := strconv.ParseUint(a[1], 10, 8)
-	if err != nil {
-		return &usageError{msg: fmt.Sprintf("%q is no number of a LUN", a[1]), fix: fmt.Sprintf("allowed: 0 to %d", config.MaxLUN)}
-	}
-	cl := w.client(c)
-	main, offline, err := w.whichConfig(c, cl)
-	if err != nil {
-		return err
-	}
-	t := api.Target{TargetSpec: api.TargetSpec{Name: a[0]}}
-	if offline {
-		t.Source, err = daemon.RemoveLUN(main, a[0], int(number))
-	} else {
-		t, err = cl.RemoveLUN(c.Context, a[0], int(number))
-	}
-	if err != nil {
-		return err
-	}
-	return w.changedTarget(c, t, fmt.Sprintf("LUN %d of target %s removed; its data was not touched", number, t.Name), offline)
-}
-
 func (w *ironwarp) targetSessions(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
-	all, err := w.client(c).TargetSessions(c.Context)
-	if err != nil {
-		return err
-	}
-	return w.print(c, all, func() {
-		if len(all) == 0 {
-			w.printf("no initiator is logged in\n")
-			return
-		}
-		w.targetSessionTable(all)
-	})
+	return list(w, c, (*api.Client).TargetSessions, "no initiator is logged in", w.targetSessionTable)
 }
 
 func (w *ironwarp) targetSessionTable(all []api.TargetSession) {
@@ -337,11 +179,7 @@ func (w *ironwarp) targetSessionTable(all []api.TargetSession) {
 }
 
 func (w *ironwarp) targetSessionEnd(c *cli.Context) error {
-	a, err := args(c, "ID")
-	if err != nil {
-		return err
-	}
-	s, err := w.client(c).EndTargetSession(c.Context, a[0])
+	s, err := w.client(c).EndTargetSession(c.Context, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -349,17 +187,14 @@ func (w *ironwarp) targetSessionEnd(c *cli.Context) error {
 }
 
 func (w *ironwarp) chapGenerate(c *cli.Context) error {
-	a, err := args(c, "FILE")
-	if err != nil {
-		return err
-	}
-	if _, err := os.Lstat(a[0]); err == nil {
-		return &api.Error{Code: api.CodeExists, Message: fmt.Sprintf("%s exists already", a[0]), Fix: "name another file, or remove it: the secret in it may be in use"}
+	name := c.Args().First()
+	if _, err := os.Lstat(name); err == nil {
+		return &api.Error{Code: api.CodeExists, Message: fmt.Sprintf("%s exists already", name), Fix: "name another file, or remove it: the secret in it may be in use"}
 	}
 	text := chap.Generate()
 	s, err := auth.NewSecret([]byte(text))
 	if err == nil {
-		err = s.Save(a[0])
+		err = s.Save(name)
 	}
 	if err != nil {
 		return err
@@ -367,7 +202,7 @@ func (w *ironwarp) chapGenerate(c *cli.Context) error {
 	v := struct {
 		File   string `json:"file"`
 		Secret string `json:"secret,omitempty"`
-	}{File: a[0]}
+	}{File: name}
 	if c.Bool("show") {
 		v.Secret = text
 	}
@@ -375,46 +210,6 @@ func (w *ironwarp) chapGenerate(c *cli.Context) error {
 		w.printf("a secret was written to %s\n", v.File)
 		if v.Secret != "" {
 			w.printf("%s\n", v.Secret)
-		}
-	})
-}
-
-func (w *ironwarp) iscsiCommand() *cli.Command {
-	return &cli.Command{
-		Name:  "iscsi",
-		Usage: "iSCSI portals of other hosts",
-		Subcommands: []*cli.Command{{
-			Name: "discover", Usage: "ask a peer's portal for its targets (SendTargets)", ArgsUsage: "PORTAL", Action: w.iscsiDiscover, BashComplete: w.completePeers,
-			Description: "PORTAL is a peer's name, or one of its addresses, with :PORT behind it if that is not 3260.",
-			Flags: remote(&cli.StringFlag{Name: "initiator", Usage: "iSCSI `NAME` to log in by (default: one of this host's name)"},
-				&cli.StringFlag{Name: "chap-user", Usage: "`NAME` in CHAP"}, &cli.StringFlag{Name: "chap-secret-file", Usage: "`FILE` with the secret, mode 0600"}),
-		}},
-	}
-}
-
-func (w *ironwarp) iscsiDiscover(c *cli.Context) error {
-	a, err := args(c, "PORTAL")
-	if err != nil {
-		return err
-	}
-	q := api.DiscoverRequest{Portal: a[0], Initiator: c.String("initiator"), User: c.String("chap-user"), SecretFile: c.String("chap-secret-file")}
-	if q.SecretFile != "" {
-		if q.SecretFile, err = filepath.Abs(q.SecretFile); err != nil {
-			return err
-		}
-	}
-	all, err := w.client(c).Discover(c.Context, q)
-	if err != nil {
-		return err
-	}
-	return w.print(c, all, func() {
-		if len(all) == 0 {
-			w.printf("there is no target for this initiator\n")
-		}
-		for _, t := range all {
-			for _, p := range t.Portals {
-				w.printf("%s %s\n", p, t.IQN)
-			}
 		}
 	})
 }

@@ -20,31 +20,22 @@ func (w *ironwarp) ulpCommand() *cli.Command {
 }
 
 func (w *ironwarp) ulpList(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
+	return list(w, c, (*api.Client).ULPs, "no ULPs: only root may use the daemon. The configuration names others under ulps:", w.ulpTable)
+}
+
+func (w *ironwarp) ulpTable(list []api.ULP) {
+	t := w.sheet("ulp", "users", "groups", "?trust", "?may use", ">disks", ">connections", ">refused")
+	for _, u := range list {
+		may := strings.Join(slices.Concat(u.Peers, u.Exports), " ")
+		if u.Privileged {
+			may = "everything (privileged)"
+		}
+		t.row(u.Name, orDash(strings.Join(u.Users, " ")), orDash(strings.Join(u.Groups, " ")), u.Trust, may, u.Attachments, u.Connections, u.Refused)
 	}
-	list, err := w.client(c).ULPs(c.Context)
-	if err != nil {
-		return err
+	t.print()
+	for _, u := range list {
+		w.problem(u.Problem)
 	}
-	return w.print(c, list, func() {
-		if len(list) == 0 {
-			w.printf("no ULPs: only root may use the daemon. The configuration names others under ulps:\n")
-			return
-		}
-		t := w.sheet("ulp", "users", "groups", "?trust", "?may use", ">disks", ">connections", ">refused")
-		for _, u := range list {
-			may := strings.Join(slices.Concat(u.Peers, u.Exports), " ")
-			if u.Privileged {
-				may = "everything (privileged)"
-			}
-			t.row(u.Name, orDash(strings.Join(u.Users, " ")), orDash(strings.Join(u.Groups, " ")), u.Trust, may, u.Attachments, u.Connections, u.Refused)
-		}
-		t.print()
-		for _, u := range list {
-			w.problem(u.Problem)
-		}
-	})
 }
 
 // ownerText is the owner of a disk, in a list that has some of ULPs.
