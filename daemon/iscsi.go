@@ -17,6 +17,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/export"
+	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/daemon/targets"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/iscsi/discover"
@@ -60,14 +61,11 @@ func (d *Daemon) portalProtector(a netip.Addr, anyone bool) (transport.Protector
 }
 
 // initiatorsOf are the peers whose initiators may come, by a configuration.
-func (d *Daemon) initiatorsOf(next *config.Config) (all []targets.Awaited) {
+func (d *Daemon) initiatorsOf(next *config.Config) []listen.Awaited {
 	if len(next.Targets) == 0 {
 		return nil
 	}
-	for _, a := range d.awaitedPeers(next) {
-		all = append(all, targets.Awaited(a))
-	}
-	return all
+	return d.awaitedPeers(next)
 }
 
 // targetNamed describes a target that was declared.

@@ -3,50 +3,18 @@
 package listen
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/transport"
-	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/ironwarp/ironwarp/verbs"
 )
-
-// place is where peers are awaited, and with what.
-type place struct {
-	kind transport.Kind
-	addr netip.AddrPort // of TCP or SCTP
-	udp  uint16         // of SCTP in UDP
-	more string         // further addresses of the kernel's SCTP, with spaces between
-}
-
-func (at place) String() string {
-	switch {
-	case at.kind == transport.SCTPUDP:
-		return fmt.Sprintf("%s (%s, UDP port %d)", at.addr, at.kind, at.udp)
-	case at.more != "":
-		return fmt.Sprintf("%s (%s, and at %s)", at.addr, at.kind, at.more)
-	case at.kind != transport.TCP:
-		return fmt.Sprintf("%s (%s)", at.addr, at.kind)
-	}
-	return at.addr.String()
-}
-
-// listener awaits peers at one place.
-type listener struct {
-	at      place
-	ln      *verbs.Listener // nil while it cannot listen
-	problem *api.Error
-}
 
 // Awaited is a peer, and the address of this host that it comes to, if that is known.
 type Awaited struct {
@@ -64,27 +32,35 @@ type Config struct {
 	Accept func(*verbs.Listener)
 }
 
-// Listeners are those of a host. What changes them, CloseBut, Listen and Close, is for one
-// goroutine at a time.
+// Listeners are those of a host for its peers. What changes them, CloseBut, Listen and Close, is for
+// one goroutine at a time.
 type Listeners struct {
 	cfg Config
 	log *slog.Logger
-
-	mu  sync.Mutex // guards the fields below it, and ln and problem of each listener
-	all map[place]*listener
+	set *Set[*verbs.Listener]
 }
 
 // New returns no listeners.
 func New(cfg Config) *Listeners {
-	return &Listeners{cfg: cfg, log: cfg.Log, all: map[place]*listener{}}
+	return &Listeners{cfg: cfg, log: cfg.Log, set: NewSet(SetConfig[*verbs.Listener]{
+		Open: func(ctx context.Context, at Place) (*verbs.Listener, error) {
+			tc := &transport.Config{Kind: at.Kind, UDPPort: at.UDP}
+			for _, a := range strings.Fields(at.More) {
+				tc.MoreLocal = append(tc.MoreLocal, netip.MustParseAddr(a))
+			}
+			return cfg.Open(ctx, at.Addr, tc)
+		},
+		OtherPort:    "choose another listen port in the configuration of both hosts",
+		OtherAddress: "set local_address of the peer to an address of this host",
+	})}
 }
 
 // wantedPlaces are the places that peers reach this host at.
-func (l *Listeners) wantedPlaces(cfg *config.Config, peers []Awaited) map[place]bool {
+func (l *Listeners) wantedPlaces(cfg *config.Config, peers []Awaited) map[Place]bool {
 	// To ask may load the module, so it is only done for who wants to know.
 	auto := slices.ContainsFunc(peers, func(p Awaited) bool { return p.Peer.Transport == config.TransportAuto })
 	noKernel := auto && l.cfg.Kernel() != nil
-	w := map[place]bool{}
+	w := map[Place]bool{}
 	kinds := map[transport.Kind]bool{}
 	var sctp [][]netip.Addr // addresses of one host each
 	for _, p := range peers {
@@ -122,7 +98,7 @@ func (l *Listeners) wantedPlaces(cfg *config.Config, peers []Awaited) map[place]
 	for _, addrs := range joinOverlapping(sctp) {
 		at := placeOf(cfg, transport.SCTP, addrs[0])
 		for _, a := range addrs[1:] {
-			at.more = strings.TrimPrefix(at.more+" "+a.String(), " ")
+			at.More = strings.TrimPrefix(at.More+" "+a.String(), " ")
 		}
 		w[at] = true
 	}
@@ -130,10 +106,10 @@ func (l *Listeners) wantedPlaces(cfg *config.Config, peers []Awaited) map[place]
 }
 
 // placeOf is a place by the configuration.
-func placeOf(cfg *config.Config, k transport.Kind, a netip.Addr) place {
-	at := place{kind: k, addr: netip.AddrPortFrom(a, cfg.ListenPort)}
+func placeOf(cfg *config.Config, k transport.Kind, a netip.Addr) Place {
+	at := Place{Kind: k, Addr: netip.AddrPortFrom(a, cfg.ListenPort)}
 	if k == transport.SCTPUDP {
-		at.udp = cfg.ListenUDPPort
+		at.UDP = cfg.ListenUDPPort
 	}
 	return at
 }
@@ -165,21 +141,9 @@ func (l *Listeners) CloseBut(cfg *config.Config, peers []Awaited) {
 // Close closes all of them.
 func (l *Listeners) Close() { l.closeBut(nil) }
 
-func (l *Listeners) closeBut(want map[place]bool) {
-	l.mu.Lock()
-	var stale []*listener
-	for at, one := range l.all {
-		if !want[at] {
-			delete(l.all, at)
-			stale = append(stale, one)
-		}
-	}
-	l.mu.Unlock()
-	for _, one := range stale {
-		l.log.Debug("listener closed", "address", one.at)
-		if one.ln != nil {
-			one.ln.Close()
-		}
+func (l *Listeners) closeBut(want map[Place]bool) {
+	for _, at := range l.set.CloseBut(want) {
+		l.log.Debug("listener closed", "address", at)
 	}
 }
 
@@ -190,120 +154,45 @@ func (l *Listeners) Listen(ctx context.Context, cfg *config.Config, peers []Awai
 	l.closeBut(want)
 	l.checkAddresses()
 	for at := range want {
-		l.mu.Lock()
-		one := l.all[at]
-		if one == nil {
-			one = &listener{at: at}
-			l.all[at] = one
-		}
-		up := one.ln != nil
-		l.mu.Unlock()
-		if !up {
-			l.open(ctx, one)
+		ln, problem := l.set.Open(ctx, at)
+		switch {
+		case problem != nil:
+			l.log.Error("cannot listen", "address", at, "error", problem)
+		case ln != nil:
+			l.log.Info("listening", "address", at)
+			l.cfg.Accept(ln)
 		}
 	}
 }
 
-// checkAddresses says of listeners whether their address is there. They stay: they
+// checkAddresses notes which listeners have an address that this host has lost. They stay: they
 // listen again when it comes back.
 func (l *Listeners) checkAddresses() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, one := range l.all {
-		if one.ln == nil || one.at.more != "" { // one of several addresses of SCTP is a path's matter
-			continue
+	l.set.Each(func(at Place, up bool, problem **api.Error) {
+		if !up || at.More != "" { // one of several addresses of SCTP is a path's matter
+			return
 		}
-		here := IsHere(one.at.addr.Addr())
+		here := IsHere(at.Addr.Addr())
 		switch {
-		case !here && one.problem == nil:
-			one.problem = problemOf(one.at, syscall.EADDRNOTAVAIL)
-			l.log.Error("nobody can reach this host where it listens", "address", one.at, "error", one.problem)
-		case here && one.problem != nil:
-			one.problem = nil
-			l.log.Info("listening again", "address", one.at)
+		case !here && *problem == nil:
+			*problem = l.set.cfg.problemAt(at, syscall.EADDRNOTAVAIL)
+			l.log.Error("nobody can reach this host where it listens", "address", at, "error", *problem)
+		case here && *problem != nil:
+			*problem = nil
+			l.log.Info("listening again", "address", at)
 		}
-	}
+	})
 }
 
-func (l *Listeners) open(ctx context.Context, one *listener) {
-	tc := &transport.Config{Kind: one.at.kind, UDPPort: one.at.udp}
-	for _, a := range strings.Fields(one.at.more) {
-		tc.MoreLocal = append(tc.MoreLocal, netip.MustParseAddr(a))
-	}
-	ln, err := l.cfg.Open(ctx, one.at.addr, tc)
-	problem := problemOf(one.at, err)
-	l.mu.Lock()
-	changed := problem != nil && (one.problem == nil || one.problem.Message != problem.Message)
-	one.ln, one.problem = ln, problem
-	l.mu.Unlock()
-	switch {
-	case changed:
-		l.log.Error("cannot listen", "address", one.at, "error", problem)
-	case problem == nil:
-		l.log.Info("listening", "address", one.at)
-		l.cfg.Accept(ln)
-	}
-}
-
-// Kinds are the carriers of a peer's that it is awaited with now.
+// Kinds are the transports of a peer's on which this host listens now.
 func (l *Listeners) Kinds(of config.Transport) (kinds []transport.Kind) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for at, one := range l.all {
-		if one.ln != nil && of.Has(at.kind) {
-			kinds = append(kinds, at.kind)
+	l.set.Each(func(at Place, up bool, _ **api.Error) {
+		if up && of.Has(at.Kind) {
+			kinds = append(kinds, at.Kind)
 		}
-	}
+	})
 	return kinds
 }
 
-// States describes the listeners.
-func (l *Listeners) States() []api.Listener {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	out := []api.Listener{}
-	for _, one := range l.all {
-		v := api.Listener{Address: one.at.addr.String(), Transport: one.at.kind.String(), UDPPort: one.at.udp, More: strings.Fields(one.at.more), State: "listening", Problem: one.problem}
-		if one.problem != nil || one.ln == nil {
-			v.State = api.PeerProblem
-		}
-		out = append(out, v)
-	}
-	slices.SortFunc(out, func(a, b api.Listener) int {
-		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Transport, b.Transport))
-	})
-	return out
-}
-
-// What is said of a kernel without SCTP.
-const (
-	NoKernelSCTP  = "this host's kernel has no SCTP"
-	GetKernelSCTP = "load it with `modprobe sctp`, or say transport: sctp-udp or auto for the peer on both hosts"
-)
-
-func problemOf(at place, err error) *api.Error {
-	if err == nil {
-		return nil
-	}
-	e := &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot listen at %s: %v", at, err)}
-	what, port, find := "TCP port", at.addr.Port(), "-ltnp"
-	switch at.kind {
-	case transport.SCTP:
-		what, find = "SCTP port", "-lSnp"
-	case transport.SCTPUDP:
-		what, port, find = "UDP port", at.udp, "-lunp"
-	}
-	switch {
-	case errors.Is(err, ksctp.ErrUnavailable):
-		e.Message = fmt.Sprintf("cannot listen at %s: %s", at, NoKernelSCTP)
-		e.Fix = GetKernelSCTP + ". The daemon keeps trying"
-	case errors.Is(err, syscall.EADDRINUSE):
-		e.Code = api.CodeInUse
-		e.Message = fmt.Sprintf("cannot listen at %s: another program has %s %d", at, what, port)
-		e.Fix = fmt.Sprintf("find it with `ss %s 'sport = :%d'` and stop it, or choose another listen port in the configuration of both hosts. The daemon keeps trying", find, port)
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		e.Message = fmt.Sprintf("cannot listen at %s: no interface of this host has that address", at)
-		e.Fix = "see `ip address`; set local_address of the peer to an address of this host. The daemon keeps trying"
-	}
-	return e
-}
+// States describes the listeners, by address.
+func (l *Listeners) States() []api.Listener { return l.set.States() }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/iscsi/target"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -28,12 +29,12 @@ func (t *Targets) List() []api.Target {
 	for _, s := range slices.SortedFunc(maps.Values(t.all), byName) {
 		info, _ := t.server.Info(s.cfg.IQN)
 		v := api.Target{TargetSpec: Spec(s.cfg), Source: s.cfg.Origin.String(), State: api.TargetReady, Problem: s.secrets, Sessions: sessions[s.cfg.IQN], Logins: info.Logins, RefusedLogins: info.Refused}
-		for _, p := range t.portals {
-			if t.at(&s.cfg, p.at) {
-				v.Portals = append(v.Portals, p.at.String())
-				v.Problem = cmp.Or(v.Problem, p.problem)
+		t.portals.Each(func(at listen.Place, _ bool, problem **api.Error) {
+			if t.at(&s.cfg, at.Addr) {
+				v.Portals = append(v.Portals, at.String())
+				v.Problem = cmp.Or(v.Problem, *problem)
 			}
-		}
+		})
 		slices.Sort(v.Portals)
 		for _, l := range s.cfg.LUNs {
 			u := s.units[l.Number]

@@ -2,119 +2,94 @@ package targets
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"maps"
 	"net"
 	"net/netip"
-	"slices"
-	"syscall"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// Awaited is a peer, and an address of this host that it comes to.
-type Awaited struct {
-	Peer  config.Peer
-	Local netip.Addr
+// portalSet returns a set without portals.
+func (t *Targets) portalSet() *listen.Set[*transport.Listener] {
+	return listen.NewSet(listen.SetConfig[*transport.Listener]{
+		Open: func(ctx context.Context, at listen.Place) (*transport.Listener, error) {
+			return transport.Listen(ctx, at.Addr, &transport.Config{
+				Protector: transport.PerPeer(func(a netip.Addr) (transport.Protector, error) {
+					return t.cfg.Protector(a, t.servesAnyone(at.Addr.Port()))
+				}),
+				OnRefused: t.cfg.Refused,
+			})
+		},
+		For:          " for initiators",
+		OtherPort:    "give the target another port",
+		OtherAddress: "correct the addresses of the target, or local_address of the peer",
+	})
 }
 
-// portal is a place where initiators come.
-type portal struct {
-	at      netip.AddrPort
-	ln      *transport.Listener // nil while it cannot listen
-	problem *api.Error
-}
-
-// wanted are the places of a configuration's portals. A socket at all addresses leaves no room for
+// wantedPortals are the places of a configuration's portals. A socket at all addresses leaves no room for
 // others with its port.
-func wanted(cfg *config.Config, peers []Awaited) map[netip.AddrPort]bool {
-	w := map[netip.AddrPort]bool{}
+func wantedPortals(cfg *config.Config, peers []listen.Awaited) map[listen.Place]bool {
+	w := map[listen.Place]bool{}
 	for _, t := range cfg.Targets {
 		addresses := t.Addresses
 		if len(addresses) == 0 && t.Undeclared {
 			addresses = []netip.Addr{netip.IPv4Unspecified()}
 		}
 		for _, a := range addresses {
-			w[netip.AddrPortFrom(a, t.Port)] = true
+			w[portalAt(a, t.Port)] = true
 		}
 		for _, p := range peers {
 			if len(addresses) == 0 && p.Local.IsValid() && t.Allows(p.Peer) {
-				w[netip.AddrPortFrom(p.Local, t.Port)] = true
+				w[portalAt(p.Local, t.Port)] = true
 			}
 		}
 	}
 	for at := range w {
-		if !at.Addr().IsUnspecified() && w[netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())] {
+		if !at.Addr.Addr().IsUnspecified() && w[portalAt(netip.IPv4Unspecified(), at.Addr.Port())] {
 			delete(w, at)
 		}
 	}
 	return w
 }
 
+func portalAt(a netip.Addr, port uint16) listen.Place {
+	return listen.Place{Kind: transport.TCP, Addr: netip.AddrPortFrom(a, port)}
+}
+
 // CloseBut closes the portals that a configuration and its peers do not want. The sessions that came
 // there end.
-func (t *Targets) CloseBut(cfg *config.Config, peers []Awaited) {
-	want := wanted(cfg, peers)
-	t.mu.Lock()
-	var stale []*portal
-	for at, p := range t.portals {
-		if !want[at] {
-			delete(t.portals, at)
-			stale = append(stale, p)
-		}
-	}
-	t.mu.Unlock()
-	for _, p := range stale {
-		if p.ln != nil {
-			p.ln.Close()
-		}
-		t.log.Info("portal closed", "address", p.at)
+func (t *Targets) CloseBut(cfg *config.Config, peers []listen.Awaited) {
+	t.closeBut(wantedPortals(cfg, peers))
+}
+
+func (t *Targets) closeBut(want map[listen.Place]bool) {
+	for _, at := range t.portals.CloseBut(want) {
+		t.log.Info("portal closed", "address", at)
 	}
 }
 
 // Listen opens the portals that are wanted and closes those that are not. What cannot be opened is
 // tried again by the next call.
-func (t *Targets) Listen(ctx context.Context, cfg *config.Config, peers []Awaited) {
-	t.CloseBut(cfg, peers)
-	for at := range wanted(cfg, peers) {
-		t.mu.Lock()
-		p := t.portals[at]
-		if p == nil {
-			p = &portal{at: at}
-			t.portals[at] = p
+func (t *Targets) Listen(ctx context.Context, cfg *config.Config, peers []listen.Awaited) {
+	want := wantedPortals(cfg, peers)
+	t.closeBut(want)
+	for at := range want {
+		if t.ctx.Err() != nil {
+			return
 		}
-		up := p.ln != nil
-		t.mu.Unlock()
-		if !up && t.ctx.Err() == nil {
-			t.open(ctx, p)
+		ln, problem := t.portals.Open(ctx, at)
+		switch {
+		case problem != nil:
+			t.log.Error("cannot listen for initiators", "address", at, "error", problem)
+		case ln != nil:
+			t.log.Info("listening for initiators", "address", at)
+			t.wg.Go(func() {
+				// It ends when the portal is closed.
+				_ = t.server.Serve(t.ctx, acceptor{ln, t})
+			})
 		}
-	}
-}
-
-func (t *Targets) open(ctx context.Context, p *portal) {
-	ln, err := transport.Listen(ctx, p.at, &transport.Config{
-		Protector: transport.PerPeer(func(a netip.Addr) (transport.Protector, error) {
-			return t.cfg.Protector(a, t.servesAnyone(p.at.Port()))
-		}),
-		OnRefused: t.cfg.Refused,
-	})
-	problem := problemOf(p.at, err)
-	t.mu.Lock()
-	changed := problem != nil && (p.problem == nil || p.problem.Message != problem.Message)
-	p.ln, p.problem = ln, problem
-	t.mu.Unlock()
-	switch {
-	case changed:
-		t.log.Error("cannot listen for initiators", "address", p.at, "error", problem)
-	case problem == nil:
-		t.log.Info("listening for initiators", "address", p.at)
-		t.wg.Go(func() {
-			// It ends when the portal is closed.
-			_ = t.server.Serve(t.ctx, acceptor{ln, t})
-		})
 	}
 }
 
@@ -151,34 +126,5 @@ func (a acceptor) Accept() (net.Conn, error) {
 // Addr is the portal's.
 func (a acceptor) Addr() net.Addr { return net.TCPAddrFromAddrPort(a.Listener.Addr()) }
 
-func problemOf(at netip.AddrPort, err error) *api.Error {
-	if err == nil {
-		return nil
-	}
-	e := &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot listen for initiators at %s: %v", at, err)}
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		e.Code, e.Message = api.CodeInUse, fmt.Sprintf("cannot listen for initiators at %s: another program has TCP port %d", at, at.Port())
-		e.Fix = fmt.Sprintf("find it with `ss -ltnp 'sport = :%d'` and stop it, or give the target another port. The daemon keeps trying", at.Port())
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		e.Message = fmt.Sprintf("cannot listen for initiators at %s: no interface of this host has that address", at)
-		e.Fix = "see `ip address`; correct the addresses of the target, or local_address of the peer. The daemon keeps trying"
-	}
-	return e
-}
-
 // Portals are the places where initiators may come.
-func (t *Targets) Portals() []api.Listener {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	out := []api.Listener{}
-	for _, at := range slices.SortedFunc(maps.Keys(t.portals), netip.AddrPort.Compare) {
-		p := t.portals[at]
-		v := api.Listener{Address: at.String(), Transport: transport.TCP.String(), State: "listening", Problem: p.problem}
-		if p.ln == nil {
-			v.State = api.PeerProblem
-		}
-		out = append(out, v)
-	}
-	return out
-}
+func (t *Targets) Portals() []api.Listener { return t.portals.States() }

@@ -20,6 +20,7 @@ import (
 	"github.com/ironwarp/ironwarp/chap"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/iscsi/target"
 	"github.com/ironwarp/ironwarp/scsi/lu"
@@ -50,11 +51,12 @@ type Targets struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // of portals
 
-	mu      sync.Mutex // guards the fields below it; taken before the server's
-	all     map[string]*served
-	portals map[netip.AddrPort]*portal
-	ending  map[string][]<-chan struct{} // sessions that may still use the storage of an export
-	disks   disks
+	portals *listen.Set[*transport.Listener]
+
+	mu     sync.Mutex // guards the fields below it; taken before the server's
+	all    map[string]*served
+	ending map[string][]<-chan struct{} // sessions that may still use the storage of an export
+	disks  disks
 }
 
 // served is a target of the configuration.
@@ -76,8 +78,9 @@ type unit struct {
 
 // New returns no targets.
 func New(cfg Config) *Targets {
-	t := &Targets{cfg: cfg, log: cfg.Log, all: map[string]*served{}, portals: map[netip.AddrPort]*portal{}, ending: map[string][]<-chan struct{}{}}
+	t := &Targets{cfg: cfg, log: cfg.Log, all: map[string]*served{}, ending: map[string][]<-chan struct{}{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.portals = t.portalSet()
 	t.server = target.NewServer(target.Config{Logger: t.log, PeerOf: t.identify, Paused: isPaused})
 	t.disks.load(filepath.Join(cfg.StateDir, stateDir), t.log)
 	return t

@@ -22,8 +22,8 @@ var layers = [][]string{
 	{"integration"},
 	{"cmd/ironwarp"},
 	{"daemon"},
-	{"daemon/attach", "daemon/carrier", "daemon/listen", "daemon/sas", "daemon/export", "daemon/targets", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor"}, // rooms: none knows another
-	{"daemon/local", "daemon/probe", "daemon/device"},
+	{"daemon/attach", "daemon/carrier", "daemon/sas", "daemon/export", "daemon/targets", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor"}, // rooms: none knows another
+	{"daemon/local", "daemon/probe", "daemon/device", "daemon/listen"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
 	{"iscsi/target"},
