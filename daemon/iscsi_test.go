@@ -97,7 +97,7 @@ func (x *initiator) do(lun byte, out []byte, in uint32, cdb ...byte) (scsi.Statu
 		if err != nil {
 			return 0xff, nil
 		}
-		x.statSN = h.Numbers().StatSN + 1
+		x.statSN = binary.BigEndian.Uint32(h[24:]) + 1
 		switch h.Opcode() {
 		case iscsi.OpAsync: // the end of the session is announced
 		case iscsi.OpDataIn:

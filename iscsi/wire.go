@@ -84,9 +84,6 @@ func (h *BHS) Opcode() Opcode { return Opcode(h[0] & 0x3f) }
 // Immediate reports whether a request is for immediate delivery.
 func (h *BHS) Immediate() bool { return h.bit(0, 0x40) }
 
-// Final reports whether the F bit, in Login PDUs the T bit, is set.
-func (h *BHS) Final() bool { return h.bit(1, 0x80) }
-
 // AHSLen is the length in bytes of the Additional Header Segments, a multiple of 4, up to 1020.
 func (h *BHS) AHSLen() int { return int(h[4]) * 4 }
 
@@ -95,9 +92,6 @@ func (h *BHS) DataLen() int { return int(h.u32(4) & 0xffffff) }
 
 // SetLengths sets TotalAHSLength and DataSegmentLength. ahs is a multiple of 4.
 func (h *BHS) SetLengths(ahs, data int) { h.put32(4, uint32(ahs/4)<<24|uint32(data)) }
-
-// LUN returns the LUN field.
-func (h *BHS) LUN() (lun [8]byte) { return [8]byte(h[8:16]) }
 
 // ITT is the Initiator Task Tag.
 func (h *BHS) ITT() uint32 { return h.u32(16) }
@@ -108,29 +102,98 @@ func (h *BHS) CmdSN() uint32 { return h.u32(24) }
 // ExpStatSN acknowledges the status with lower numbers, in all PDUs of initiators.
 func (h *BHS) ExpStatSN() uint32 { return h.u32(28) }
 
-// begin clears the header and sets what all PDUs have.
-func (h *BHS) begin(o Opcode, immediate bool, flags byte, itt uint32) {
-	*h = BHS{}
-	h[0] = byte(o) | flag(immediate, 0x40)
-	h[1] = flags
-	h.put32(16, itt)
+// coder is one direction of the codec of Basic Header Segments: each PDU lists its fields once, in a method
+// fields, which reads them from the header or writes them to it. So what is parsed and what is put cannot
+// differ. Offsets are in bytes from the start of the header, as in the figures of RFC 7143 section 11.
+type coder struct {
+	h   *BHS
+	put bool
 }
+
+// begin clears the header and sets its opcode, for fields to be put. one are bits of byte 1 that are
+// always 1.
+func (h *BHS) begin(o Opcode, one byte) coder {
+	*h = BHS{byte(o), one}
+	return coder{h, true}
+}
+
+// read returns the coder that reads the header.
+func (h *BHS) read() coder { return coder{h: h} }
+
+func (x coder) bit(at int, mask byte, v *bool) {
+	switch {
+	case !x.put:
+		*v = x.h.bit(at, mask)
+	case *v:
+		x.h[at] |= mask
+	}
+}
+
+// u16 codes fields of 2 bytes, one behind the other.
+func (x coder) u16(at int, fields ...*uint16) {
+	for i, v := range fields {
+		if x.put {
+			x.h.put16(at+2*i, *v)
+		} else {
+			*v = x.h.u16(at + 2*i)
+		}
+	}
+}
+
+// u32 codes fields of 4 bytes, one behind the other.
+func (x coder) u32(at int, fields ...*uint32) {
+	for i, v := range fields {
+		if x.put {
+			x.h.put32(at+4*i, *v)
+		} else {
+			*v = x.h.u32(at + 4*i)
+		}
+	}
+}
+
+func (x coder) bytes(at int, v []byte) {
+	if x.put {
+		copy(x.h[at:], v)
+	} else {
+		copy(v, x.h[at:])
+	}
+}
+
+// bits codes a number of some bits of a byte, of which the lowest is bit shift.
+func bits[T ~uint8](x coder, at int, mask byte, shift int, v *T) {
+	if x.put {
+		x.h[at] |= byte(*v) << shift & mask
+	} else {
+		*v = T(x.h[at] & mask >> shift)
+	}
+}
+
+func octet[T ~uint8](x coder, at int, v *T) { bits(x, at, 0xff, 0, v) }
+
+// immediate codes the I bit of a request.
+func (x coder) immediate(v *bool) { x.bit(0, 0x40, v) }
+
+// final codes the F bit, in Login PDUs the T bit.
+func (x coder) final(v *bool) { x.bit(1, 0x80, v) }
+
+// address codes the LUN, the Initiator Task Tag, and the tag of 4 bytes behind it, in most PDUs the Target
+// Transfer Tag.
+func (x coder) address(lun *[8]byte, itt, tag *uint32) {
+	x.bytes(8, lun[:])
+	x.u32(16, itt, tag)
+}
+
+// request codes the numbers of what an initiator sends.
+func (x coder) request(cmdSN, expStatSN *uint32) { x.u32(24, cmdSN, expStatSN) }
+
+// numbers codes those of what a target sends.
+func (x coder) numbers(n *Numbers) { x.u32(24, &n.StatSN, &n.ExpCmdSN, &n.MaxCmdSN) }
 
 // Pad is how many bytes of padding follow n bytes (RFC 7143 section 11.1).
 func Pad(n int) int { return -n & 3 }
 
 // Numbers are the sequence numbers in what a target sends (RFC 7143 sections 11.4.9 to 11.4.11).
 type Numbers struct{ StatSN, ExpCmdSN, MaxCmdSN uint32 }
-
-// PutNumbers sets them in a target's PDU.
-func (h *BHS) PutNumbers(n Numbers) {
-	h.put32(24, n.StatSN)
-	h.put32(28, n.ExpCmdSN)
-	h.put32(32, n.MaxCmdSN)
-}
-
-// Numbers returns those of a target's PDU.
-func (h *BHS) Numbers() Numbers { return Numbers{h.u32(24), h.u32(28), h.u32(32)} }
 
 // Attr is a task attribute (RFC 7143 section 11.3.1).
 type Attr uint8
@@ -153,12 +216,20 @@ type Command struct {
 	CDB                           [16]byte
 }
 
+func (c *Command) fields(x coder) {
+	x.immediate(&c.Immediate)
+	x.final(&c.Final)
+	x.bit(1, 0x40, &c.Read)
+	x.bit(1, 0x20, &c.Write)
+	bits(x, 1, 7, 0, &c.Attr)
+	x.address(&c.LUN, &c.ITT, &c.EDTL)
+	x.request(&c.CmdSN, &c.ExpStatSN)
+	x.bytes(32, c.CDB[:])
+}
+
 // ParseCommand reads a SCSI Command. It fails with ErrFormat.
 func ParseCommand(h *BHS) (c Command, err error) {
-	c = Command{
-		Immediate: h.Immediate(), Final: h.Final(), Read: h.bit(1, 0x40), Write: h.bit(1, 0x20), Attr: Attr(h[1] & 7),
-		LUN: h.LUN(), ITT: h.ITT(), EDTL: h.u32(20), CmdSN: h.CmdSN(), ExpStatSN: h.ExpStatSN(), CDB: [16]byte(h[32:48]),
-	}
+	c.fields(h.read())
 	switch {
 	case c.Attr > ACA:
 		return c, formatError(OpCommand, "reserved task attribute")
@@ -173,14 +244,7 @@ func ParseCommand(h *BHS) (c Command, err error) {
 }
 
 // Put writes the header.
-func (c *Command) Put(h *BHS) {
-	h.begin(OpCommand, c.Immediate, flag(c.Final, 0x80)|flag(c.Read, 0x40)|flag(c.Write, 0x20)|byte(c.Attr), c.ITT)
-	copy(h[8:], c.LUN[:])
-	h.put32(20, c.EDTL)
-	h.put32(24, c.CmdSN)
-	h.put32(28, c.ExpStatSN)
-	copy(h[32:], c.CDB[:])
-}
+func (c *Command) Put(h *BHS) { c.fields(h.begin(OpCommand, 0)) }
 
 // Residual says that a command moved another number of bytes than its initiator expected (RFC 7143
 // section 11.4.5.2).
@@ -200,10 +264,11 @@ func ResidualOf(spdtl, edtl uint32) Residual {
 	return Residual{}
 }
 
-func (r Residual) flags() byte { return flag(r.Overflow, 4) | flag(r.Underflow, 2) }
-
-func residualAt(h *BHS) Residual {
-	return Residual{Overflow: h.bit(1, 4), Underflow: h.bit(1, 2), Count: h.u32(44)}
+// fields codes a residual by the bits of its overflow and underflow and the place of its count.
+func (r *Residual) fields(x coder, overflow, underflow byte, count int) {
+	x.bit(1, overflow, &r.Overflow)
+	x.bit(1, underflow, &r.Underflow)
+	x.u32(count, &r.Count)
 }
 
 // The service responses of a Response (RFC 7143 section 11.4.3).
@@ -221,23 +286,22 @@ type Response struct {
 	Numbers
 }
 
-// Put writes the header.
-func (r *Response) Put(h *BHS) {
-	h.begin(OpResponse, false, 0x80|flag(r.BidiResidual.Overflow, 0x10)|flag(r.BidiResidual.Underflow, 8)|r.Residual.flags(), r.ITT)
-	h[2], h[3] = r.Response, r.Status
-	h.put32(20, r.SNACKTag)
-	h.PutNumbers(r.Numbers)
-	h.put32(36, r.ExpDataSN)
-	h.put32(40, r.BidiResidual.Count)
-	h.put32(44, r.Residual.Count)
+func (r *Response) fields(x coder) {
+	r.Residual.fields(x, 4, 2, 44)
+	r.BidiResidual.fields(x, 0x10, 8, 40)
+	octet(x, 2, &r.Response)
+	octet(x, 3, &r.Status)
+	x.u32(16, &r.ITT, &r.SNACKTag)
+	x.numbers(&r.Numbers)
+	x.u32(36, &r.ExpDataSN)
 }
+
+// Put writes the header.
+func (r *Response) Put(h *BHS) { r.fields(h.begin(OpResponse, 0x80)) }
 
 // ParseResponse reads a SCSI Response. It fails with ErrFormat.
 func ParseResponse(h *BHS) (r Response, err error) {
-	r = Response{
-		Residual: residualAt(h), BidiResidual: Residual{Overflow: h.bit(1, 0x10), Underflow: h.bit(1, 8), Count: h.u32(40)},
-		Response: h[2], Status: h[3], ITT: h.ITT(), SNACKTag: h.u32(20), ExpDataSN: h.u32(36), Numbers: h.Numbers(),
-	}
+	r.fields(h.read())
 	if r.Overflow && r.Underflow || r.BidiResidual.Overflow && r.BidiResidual.Underflow {
 		return r, formatError(OpResponse, "overflow and underflow at once")
 	}
@@ -283,12 +347,17 @@ type TaskMgmt struct {
 	ITT, RefTag, CmdSN, ExpStatSN, RefCmdSN, ExpDataSN uint32
 }
 
+func (t *TaskMgmt) fields(x coder) {
+	x.immediate(&t.Immediate)
+	bits(x, 1, 0x7f, 0, &t.Function)
+	x.address(&t.LUN, &t.ITT, &t.RefTag)
+	x.request(&t.CmdSN, &t.ExpStatSN)
+	x.u32(32, &t.RefCmdSN, &t.ExpDataSN)
+}
+
 // ParseTaskMgmt reads a Task Management Function Request. It fails with ErrFormat.
 func ParseTaskMgmt(h *BHS) (t TaskMgmt, err error) {
-	t = TaskMgmt{
-		Immediate: h.Immediate(), Function: Function(h[1] & 0x7f), LUN: h.LUN(), ITT: h.ITT(), RefTag: h.u32(20),
-		CmdSN: h.CmdSN(), ExpStatSN: h.ExpStatSN(), RefCmdSN: h.u32(32), ExpDataSN: h.u32(36),
-	}
+	t.fields(h.read())
 	if h.AHSLen() != 0 || h.DataLen() != 0 {
 		return t, formatError(OpTaskMgmt, "it has data")
 	}
@@ -299,15 +368,7 @@ func ParseTaskMgmt(h *BHS) (t TaskMgmt, err error) {
 }
 
 // Put writes the header.
-func (t *TaskMgmt) Put(h *BHS) {
-	h.begin(OpTaskMgmt, t.Immediate, 0x80|byte(t.Function), t.ITT)
-	copy(h[8:], t.LUN[:])
-	h.put32(20, t.RefTag)
-	h.put32(24, t.CmdSN)
-	h.put32(28, t.ExpStatSN)
-	h.put32(32, t.RefCmdSN)
-	h.put32(36, t.ExpDataSN)
-}
+func (t *TaskMgmt) Put(h *BHS) { t.fields(h.begin(OpTaskMgmt, 0x80)) }
 
 // TaskResponse is what became of a task management function (RFC 7143 section 11.6.1).
 type TaskResponse uint8
@@ -331,14 +392,14 @@ type TaskReply struct {
 	Numbers
 }
 
-// Put writes the header.
-func (t *TaskReply) Put(h *BHS) {
-	h.begin(OpTaskResp, false, 0x80, t.ITT)
-	h[2] = byte(t.Response)
-	h.PutNumbers(t.Numbers)
+func (t *TaskReply) fields(x coder) {
+	octet(x, 2, &t.Response)
+	x.u32(16, &t.ITT)
+	x.numbers(&t.Numbers)
 }
 
+// Put writes the header.
+func (t *TaskReply) Put(h *BHS) { t.fields(h.begin(OpTaskResp, 0x80)) }
+
 // ParseTaskReply reads a Task Management Function Response.
-func ParseTaskReply(h *BHS) TaskReply {
-	return TaskReply{TaskResponse(h[2]), h.ITT(), h.Numbers()}
-}
+func ParseTaskReply(h *BHS) (t TaskReply) { t.fields(h.read()); return t }

@@ -7,9 +7,16 @@ type DataOut struct {
 	ITT, TTT, ExpStatSN, DataSN, Offset uint32
 }
 
+func (d *DataOut) fields(x coder) {
+	x.final(&d.Final)
+	x.address(&d.LUN, &d.ITT, &d.TTT)
+	x.u32(28, &d.ExpStatSN)
+	x.u32(36, &d.DataSN, &d.Offset)
+}
+
 // ParseDataOut reads a SCSI Data-Out. It fails with ErrFormat.
 func ParseDataOut(h *BHS) (d DataOut, err error) {
-	d = DataOut{Final: h.Final(), LUN: h.LUN(), ITT: h.ITT(), TTT: h.u32(20), ExpStatSN: h.ExpStatSN(), DataSN: h.u32(36), Offset: h.u32(40)}
+	d.fields(h.read())
 	if h.AHSLen() != 0 {
 		return d, formatError(OpDataOut, "it has additional headers")
 	}
@@ -17,14 +24,7 @@ func ParseDataOut(h *BHS) (d DataOut, err error) {
 }
 
 // Put writes the header.
-func (d *DataOut) Put(h *BHS) {
-	h.begin(OpDataOut, false, flag(d.Final, 0x80), d.ITT)
-	copy(h[8:], d.LUN[:])
-	h.put32(20, d.TTT)
-	h.put32(28, d.ExpStatSN)
-	h.put32(36, d.DataSN)
-	h.put32(40, d.Offset)
-}
+func (d *DataOut) Put(h *BHS) { d.fields(h.begin(OpDataOut, 0)) }
 
 // DataIn is a SCSI Data-In (RFC 7143 section 11.7). Residual, Status and StatSN count only if
 // HasStatus.
@@ -37,24 +37,23 @@ type DataIn struct {
 	Numbers
 }
 
-// Put writes the header.
-func (d *DataIn) Put(h *BHS) {
-	h.begin(OpDataIn, false, flag(d.Final, 0x80)|flag(d.Acknowledge, 0x40)|flag(d.HasStatus, 1)|d.Residual.flags(), d.ITT)
-	h[3] = d.Status
-	copy(h[8:], d.LUN[:])
-	h.put32(20, d.TTT)
-	h.PutNumbers(d.Numbers)
-	h.put32(36, d.DataSN)
-	h.put32(40, d.Offset)
-	h.put32(44, d.Residual.Count)
+func (d *DataIn) fields(x coder) {
+	x.final(&d.Final)
+	x.bit(1, 0x40, &d.Acknowledge)
+	x.bit(1, 1, &d.HasStatus)
+	d.Residual.fields(x, 4, 2, 44)
+	octet(x, 3, &d.Status)
+	x.address(&d.LUN, &d.ITT, &d.TTT)
+	x.numbers(&d.Numbers)
+	x.u32(36, &d.DataSN, &d.Offset)
 }
+
+// Put writes the header.
+func (d *DataIn) Put(h *BHS) { d.fields(h.begin(OpDataIn, 0)) }
 
 // ParseDataIn reads a SCSI Data-In. It fails with ErrFormat.
 func ParseDataIn(h *BHS) (d DataIn, err error) {
-	d = DataIn{
-		Final: h.Final(), Acknowledge: h.bit(1, 0x40), HasStatus: h.bit(1, 1), Residual: residualAt(h), Status: h[3],
-		LUN: h.LUN(), ITT: h.ITT(), TTT: h.u32(20), DataSN: h.u32(36), Offset: h.u32(40), Numbers: h.Numbers(),
-	}
+	d.fields(h.read())
 	if d.HasStatus && !d.Final {
 		return d, formatError(OpDataIn, "status before the final data")
 	}
@@ -81,20 +80,18 @@ type R2T struct {
 	Numbers
 }
 
-// Put writes the header.
-func (r *R2T) Put(h *BHS) {
-	h.begin(OpR2T, false, 0x80, r.ITT)
-	copy(h[8:], r.LUN[:])
-	h.put32(20, r.TTT)
-	h.PutNumbers(r.Numbers)
-	h.put32(36, r.R2TSN)
-	h.put32(40, r.Offset)
-	h.put32(44, r.Length)
+func (r *R2T) fields(x coder) {
+	x.address(&r.LUN, &r.ITT, &r.TTT)
+	x.numbers(&r.Numbers)
+	x.u32(36, &r.R2TSN, &r.Offset, &r.Length)
 }
+
+// Put writes the header.
+func (r *R2T) Put(h *BHS) { r.fields(h.begin(OpR2T, 0x80)) }
 
 // ParseR2T reads a Ready To Transfer. It fails with ErrFormat.
 func ParseR2T(h *BHS) (r R2T, err error) {
-	r = R2T{LUN: h.LUN(), ITT: h.ITT(), TTT: h.u32(20), R2TSN: h.u32(36), Offset: h.u32(40), Length: h.u32(44), Numbers: h.Numbers()}
+	r.fields(h.read())
 	if r.TTT == NoTag || r.Length == 0 {
 		return r, formatError(OpR2T, "the reserved tag, or no data asked for")
 	}
@@ -123,21 +120,22 @@ type Async struct {
 	Numbers
 }
 
+func (a *Async) fields(x coder) {
+	x.bytes(8, a.LUN[:])
+	x.numbers(&a.Numbers)
+	octet(x, 36, &a.Event)
+	octet(x, 37, &a.VCode)
+	x.u16(38, &a.Parameters[0], &a.Parameters[1], &a.Parameters[2])
+}
+
 // Put writes the header.
 func (a *Async) Put(h *BHS) {
-	h.begin(OpAsync, false, 0x80, NoTag)
-	copy(h[8:], a.LUN[:])
-	h.PutNumbers(a.Numbers)
-	h[36], h[37] = byte(a.Event), a.VCode
-	for i, p := range a.Parameters {
-		h.put16(38+2*i, p)
-	}
+	a.fields(h.begin(OpAsync, 0x80))
+	h.put32(16, NoTag)
 }
 
 // ParseAsync reads an Asynchronous Message.
-func ParseAsync(h *BHS) Async {
-	return Async{Event(h[36]), h[37], h.LUN(), [3]uint16{h.u16(38), h.u16(40), h.u16(42)}, h.Numbers()}
-}
+func ParseAsync(h *BHS) (a Async) { a.fields(h.read()); return a }
 
 // Text is a Text Request or Text Response (RFC 7143 sections 11.10 and 11.11). CmdSN and ExpStatSN
 // are the request's, Numbers the response's.
@@ -148,12 +146,26 @@ type Text struct {
 	Numbers
 }
 
+func (t *Text) fields(x coder) {
+	x.final(&t.Final)
+	x.bit(1, 0x40, &t.Continue)
+	x.address(&t.LUN, &t.ITT, &t.TTT)
+}
+
+func (t *Text) request(x coder) {
+	t.fields(x)
+	x.immediate(&t.Immediate)
+	x.request(&t.CmdSN, &t.ExpStatSN)
+}
+
+func (t *Text) response(x coder) {
+	t.fields(x)
+	x.numbers(&t.Numbers)
+}
+
 // ParseText reads a Text Request. It fails with ErrFormat.
 func ParseText(h *BHS) (t Text, err error) {
-	t = Text{
-		Immediate: h.Immediate(), Final: h.Final(), Continue: h.bit(1, 0x40), LUN: h.LUN(), ITT: h.ITT(), TTT: h.u32(20),
-		CmdSN: h.CmdSN(), ExpStatSN: h.ExpStatSN(),
-	}
+	t.request(h.read())
 	if t.Continue && t.Final {
 		return t, formatError(OpText, "C and F at once")
 	}
@@ -164,27 +176,14 @@ func ParseText(h *BHS) (t Text, err error) {
 }
 
 // PutRequest writes the header of a Text Request.
-func (t *Text) PutRequest(h *BHS) {
-	t.put(h, OpText)
-	h.put32(24, t.CmdSN)
-	h.put32(28, t.ExpStatSN)
-}
+func (t *Text) PutRequest(h *BHS) { t.request(h.begin(OpText, 0)) }
 
 // PutResponse writes the header of a Text Response.
-func (t *Text) PutResponse(h *BHS) {
-	t.put(h, OpTextResp)
-	h.PutNumbers(t.Numbers)
-}
-
-func (t *Text) put(h *BHS, o Opcode) {
-	h.begin(o, t.Immediate, flag(t.Final, 0x80)|flag(t.Continue, 0x40), t.ITT)
-	copy(h[8:], t.LUN[:])
-	h.put32(20, t.TTT)
-}
+func (t *Text) PutResponse(h *BHS) { t.response(h.begin(OpTextResp, 0)) }
 
 // ParseTextResponse reads a Text Response. It fails with ErrFormat.
 func ParseTextResponse(h *BHS) (t Text, err error) {
-	t = Text{Final: h.Final(), Continue: h.bit(1, 0x40), LUN: h.LUN(), ITT: h.ITT(), TTT: h.u32(20), Numbers: h.Numbers()}
+	t.response(h.read())
 	if t.Final != (t.TTT == NoTag) || t.Continue && t.Final {
 		return t, formatError(OpTextResp, "F, C and the transfer tag disagree")
 	}
@@ -211,9 +210,17 @@ type Logout struct {
 	CID                   uint16
 }
 
+func (l *Logout) fields(x coder) {
+	x.immediate(&l.Immediate)
+	bits(x, 1, 0x7f, 0, &l.Reason)
+	x.u32(16, &l.ITT)
+	x.u16(20, &l.CID)
+	x.request(&l.CmdSN, &l.ExpStatSN)
+}
+
 // ParseLogout reads a Logout Request. It fails with ErrFormat.
 func ParseLogout(h *BHS) (l Logout, err error) {
-	l = Logout{Immediate: h.Immediate(), Reason: h[1] & 0x7f, ITT: h.ITT(), CmdSN: h.CmdSN(), ExpStatSN: h.ExpStatSN(), CID: h.u16(20)}
+	l.fields(h.read())
 	if l.Reason >= logoutReasonsEnd || h.DataLen() != 0 || l.ITT == NoTag {
 		return l, formatError(OpLogout, "reserved reason or tag, or it has data")
 	}
@@ -221,12 +228,7 @@ func ParseLogout(h *BHS) (l Logout, err error) {
 }
 
 // Put writes the header.
-func (l *Logout) Put(h *BHS) {
-	h.begin(OpLogout, l.Immediate, 0x80|l.Reason, l.ITT)
-	h.put16(20, l.CID)
-	h.put32(24, l.CmdSN)
-	h.put32(28, l.ExpStatSN)
-}
+func (l *Logout) Put(h *BHS) { l.fields(h.begin(OpLogout, 0x80)) }
 
 // LogoutReply is a Logout Response (RFC 7143 section 11.15).
 type LogoutReply struct {
@@ -236,19 +238,18 @@ type LogoutReply struct {
 	Numbers
 }
 
-// Put writes the header.
-func (l *LogoutReply) Put(h *BHS) {
-	h.begin(OpLogoutResp, false, 0x80, l.ITT)
-	h[2] = l.Response
-	h.PutNumbers(l.Numbers)
-	h.put16(40, l.Time2Wait)
-	h.put16(42, l.Time2Retain)
+func (l *LogoutReply) fields(x coder) {
+	octet(x, 2, &l.Response)
+	x.u32(16, &l.ITT)
+	x.numbers(&l.Numbers)
+	x.u16(40, &l.Time2Wait, &l.Time2Retain)
 }
 
+// Put writes the header.
+func (l *LogoutReply) Put(h *BHS) { l.fields(h.begin(OpLogoutResp, 0x80)) }
+
 // ParseLogoutReply reads a Logout Response.
-func ParseLogoutReply(h *BHS) LogoutReply {
-	return LogoutReply{h[2], h.ITT(), h.u16(40), h.u16(42), h.Numbers()}
-}
+func ParseLogoutReply(h *BHS) (l LogoutReply) { l.fields(h.read()); return l }
 
 // The types of a SNACK (RFC 7143 section 11.16.1).
 const (
@@ -265,9 +266,16 @@ type SNACK struct {
 	ITT, TTT, ExpStatSN, BegRun, RunLength uint32
 }
 
+func (s *SNACK) fields(x coder) {
+	bits(x, 1, 0xf, 0, &s.Type)
+	x.address(&s.LUN, &s.ITT, &s.TTT)
+	x.u32(28, &s.ExpStatSN)
+	x.u32(40, &s.BegRun, &s.RunLength)
+}
+
 // ParseSNACK reads a SNACK Request. It fails with ErrFormat.
 func ParseSNACK(h *BHS) (s SNACK, err error) {
-	s = SNACK{Type: h[1] & 0xf, LUN: h.LUN(), ITT: h.ITT(), TTT: h.u32(20), ExpStatSN: h.ExpStatSN(), BegRun: h.u32(40), RunLength: h.u32(44)}
+	s.fields(h.read())
 	if s.Type > SNACKRData {
 		return s, formatError(OpSNACK, "reserved type")
 	}
@@ -275,14 +283,7 @@ func ParseSNACK(h *BHS) (s SNACK, err error) {
 }
 
 // Put writes the header.
-func (s *SNACK) Put(h *BHS) {
-	h.begin(OpSNACK, false, 0x80|s.Type, s.ITT)
-	copy(h[8:], s.LUN[:])
-	h.put32(20, s.TTT)
-	h.put32(28, s.ExpStatSN)
-	h.put32(40, s.BegRun)
-	h.put32(44, s.RunLength)
-}
+func (s *SNACK) Put(h *BHS) { s.fields(h.begin(OpSNACK, 0x80)) }
 
 // Reason is why a PDU is rejected (RFC 7143 section 11.17.1).
 type Reason uint8
@@ -308,16 +309,20 @@ type Reject struct {
 	Numbers
 }
 
+func (r *Reject) fields(x coder) {
+	octet(x, 2, &r.Reason)
+	x.numbers(&r.Numbers)
+	x.u32(36, &r.DataSN)
+}
+
 // Put writes the header.
 func (r *Reject) Put(h *BHS) {
-	h.begin(OpReject, false, 0x80, NoTag)
-	h[2] = byte(r.Reason)
-	h.PutNumbers(r.Numbers)
-	h.put32(36, r.DataSN)
+	r.fields(h.begin(OpReject, 0x80))
+	h.put32(16, NoTag)
 }
 
 // ParseReject reads a Reject.
-func ParseReject(h *BHS) Reject { return Reject{Reason(h[2]), h.u32(36), h.Numbers()} }
+func ParseReject(h *BHS) (r Reject) { r.fields(h.read()); return r }
 
 // NOP is a NOP-Out or NOP-In (RFC 7143 sections 11.18 and 11.19). CmdSN and ExpStatSN are the
 // former's, Numbers the latter's.
@@ -328,9 +333,20 @@ type NOP struct {
 	Numbers
 }
 
+func (n *NOP) out(x coder) {
+	x.immediate(&n.Immediate)
+	x.address(&n.LUN, &n.ITT, &n.TTT)
+	x.request(&n.CmdSN, &n.ExpStatSN)
+}
+
+func (n *NOP) in(x coder) {
+	x.address(&n.LUN, &n.ITT, &n.TTT)
+	x.numbers(&n.Numbers)
+}
+
 // ParseNOPOut reads a NOP-Out. It fails with ErrFormat.
 func ParseNOPOut(h *BHS) (n NOP, err error) {
-	n = NOP{Immediate: h.Immediate(), LUN: h.LUN(), ITT: h.ITT(), TTT: h.u32(20), CmdSN: h.CmdSN(), ExpStatSN: h.ExpStatSN()}
+	n.out(h.read())
 	if n.ITT == NoTag && !n.Immediate {
 		return n, formatError(OpNOPOut, "not immediate, and without a task tag")
 	}
@@ -338,27 +354,14 @@ func ParseNOPOut(h *BHS) (n NOP, err error) {
 }
 
 // PutOut writes the header of a NOP-Out.
-func (n *NOP) PutOut(h *BHS) {
-	n.put(h, OpNOPOut)
-	h.put32(24, n.CmdSN)
-	h.put32(28, n.ExpStatSN)
-}
+func (n *NOP) PutOut(h *BHS) { n.out(h.begin(OpNOPOut, 0x80)) }
 
 // PutIn writes the header of a NOP-In.
-func (n *NOP) PutIn(h *BHS) {
-	n.put(h, OpNOPIn)
-	h.PutNumbers(n.Numbers)
-}
-
-func (n *NOP) put(h *BHS, o Opcode) {
-	h.begin(o, n.Immediate, 0x80, n.ITT)
-	copy(h[8:], n.LUN[:])
-	h.put32(20, n.TTT)
-}
+func (n *NOP) PutIn(h *BHS) { n.in(h.begin(OpNOPIn, 0x80)) }
 
 // ParseNOPIn reads a NOP-In. It fails with ErrFormat.
 func ParseNOPIn(h *BHS) (n NOP, err error) {
-	n = NOP{LUN: h.LUN(), ITT: h.ITT(), TTT: h.u32(20), Numbers: h.Numbers()}
+	n.in(h.read())
 	if n.ITT != NoTag && n.TTT != NoTag {
 		return n, formatError(OpNOPIn, "an answer and a ping at once") // section 7.7
 	}

@@ -1,5 +1,7 @@
 package iscsi
 
+import "encoding/binary"
+
 // Stage is a stage of login (RFC 7143 section 11.12.3).
 type Stage uint8
 
@@ -20,13 +22,20 @@ type LoginRequest struct {
 	ITT, CmdSN, ExpStatSN  uint32
 }
 
+func (l *LoginRequest) fields(x coder) {
+	loginFlags(x, &l.Transit, &l.Continue, &l.CSG, &l.NSG)
+	octet(x, 2, &l.VersionMax)
+	octet(x, 3, &l.VersionMin)
+	x.bytes(8, l.ISID[:])
+	x.u16(14, &l.TSIH)
+	x.u32(16, &l.ITT)
+	x.u16(20, &l.CID)
+	x.request(&l.CmdSN, &l.ExpStatSN)
+}
+
 // ParseLoginRequest reads a Login Request. It fails with ErrFormat.
 func ParseLoginRequest(h *BHS) (l LoginRequest, err error) {
-	l = LoginRequest{
-		Transit: h.Final(), Continue: h.bit(1, 0x40), CSG: Stage(h[1] >> 2 & 3), NSG: Stage(h[1] & 3),
-		VersionMax: h[2], VersionMin: h[3], ISID: [6]byte(h[8:14]), TSIH: h.u16(14), CID: h.u16(20),
-		ITT: h.ITT(), CmdSN: h.CmdSN(), ExpStatSN: h.ExpStatSN(),
-	}
+	l.fields(h.read())
 	switch {
 	case h.AHSLen() != 0:
 		return l, formatError(OpLogin, "it has additional headers")
@@ -42,21 +51,18 @@ func ParseLoginRequest(h *BHS) (l LoginRequest, err error) {
 
 // Put writes the header.
 func (l *LoginRequest) Put(h *BHS) {
-	h.begin(OpLogin, true, loginFlags(l.Transit, l.Continue, l.CSG, l.NSG), l.ITT)
-	h[2], h[3] = l.VersionMax, l.VersionMin
-	copy(h[8:], l.ISID[:])
-	h.put16(14, l.TSIH)
-	h.put16(20, l.CID)
-	h.put32(24, l.CmdSN)
-	h.put32(28, l.ExpStatSN)
+	l.fields(h.begin(OpLogin, 0))
+	h[0] |= 0x40 // always immediate
 }
 
-func loginFlags(transit, more bool, csg, nsg Stage) byte {
-	b := flag(transit, 0x80) | flag(more, 0x40) | byte(csg)<<2
-	if transit {
-		b |= byte(nsg)
+// loginFlags codes the flags of both Login PDUs. NSG is reserved without T.
+func loginFlags(x coder, transit, more *bool, csg, nsg *Stage) {
+	x.final(transit)
+	x.bit(1, 0x40, more)
+	bits(x, 1, 0x0c, 2, csg)
+	if !x.put || *transit {
+		bits(x, 1, 3, 0, nsg)
 	}
-	return b
 }
 
 // LoginStatus is Status-Class and Status-Detail of a Login Response (RFC 7143 section 11.13.5).
@@ -96,22 +102,23 @@ type LoginResponse struct {
 	Numbers
 }
 
-// Put writes the header.
-func (l *LoginResponse) Put(h *BHS) {
-	h.begin(OpLoginResp, false, loginFlags(l.Transit, l.Continue, l.CSG, l.NSG), l.ITT)
-	h[2], h[3] = l.VersionMax, l.VersionActive
-	copy(h[8:], l.ISID[:])
-	h.put16(14, l.TSIH)
-	h.PutNumbers(l.Numbers)
-	h.put16(36, uint16(l.Status))
+func (l *LoginResponse) fields(x coder) {
+	loginFlags(x, &l.Transit, &l.Continue, &l.CSG, &l.NSG)
+	octet(x, 2, &l.VersionMax)
+	octet(x, 3, &l.VersionActive)
+	x.bytes(8, l.ISID[:])
+	x.u16(14, &l.TSIH)
+	x.u32(16, &l.ITT)
+	x.numbers(&l.Numbers)
+	x.u16(36, (*uint16)(&l.Status))
 }
+
+// Put writes the header.
+func (l *LoginResponse) Put(h *BHS) { l.fields(h.begin(OpLoginResp, 0)) }
 
 // ParseLoginResponse reads a Login Response. It fails with ErrFormat.
 func ParseLoginResponse(h *BHS) (l LoginResponse, err error) {
-	l = LoginResponse{
-		Transit: h.Final(), Continue: h.bit(1, 0x40), CSG: Stage(h[1] >> 2 & 3), NSG: Stage(h[1] & 3), VersionMax: h[2],
-		VersionActive: h[3], ISID: [6]byte(h[8:14]), TSIH: h.u16(14), ITT: h.ITT(), Status: LoginStatus(h.u16(36)), Numbers: h.Numbers(),
-	}
+	l.fields(h.read())
 	if l.Transit && l.Continue {
 		return l, formatError(OpLoginResp, "C and T at once")
 	}
@@ -138,7 +145,7 @@ func ParseAHS(b []byte) (a AHS, err error) {
 		if len(b) < 4 {
 			return a, formatError(OpCommand, "a piece of an additional header")
 		}
-		n := int(b[0])<<8 | int(b[1]) // without the length, the type, and the padding
+		n := int(binary.BigEndian.Uint16(b)) // without the length, the type, and the padding
 		size := 3 + n
 		size += Pad(size)
 		if n < 1 || size > len(b) {
@@ -155,7 +162,7 @@ func ParseAHS(b []byte) (a AHS, err error) {
 				return a, formatError(OpCommand, "a bidirectional length of the wrong size")
 			}
 			a.HasBidiRead = true
-			a.BidiRead = uint32(b[4])<<24 | uint32(b[5])<<16 | uint32(b[6])<<8 | uint32(b[7])
+			a.BidiRead = binary.BigEndian.Uint32(b[4:])
 		default:
 			return a, formatError(OpCommand, "an additional header of a reserved type")
 		}
@@ -167,12 +174,12 @@ func ParseAHS(b []byte) (a AHS, err error) {
 // AppendAHS appends the segments, padded.
 func (a *AHS) AppendAHS(b []byte) []byte {
 	if n := len(a.ExtendedCDB); n > 0 {
-		b = append(b, byte((n+1)>>8), byte(n+1), ahsExtendedCDB, 0)
+		b = append(binary.BigEndian.AppendUint16(b, uint16(n+1)), ahsExtendedCDB, 0)
 		b = append(b, a.ExtendedCDB...)
 		b = append(b, make([]byte, Pad(n))...)
 	}
 	if a.HasBidiRead {
-		b = append(b, 0, 5, ahsBidiRead, 0, byte(a.BidiRead>>24), byte(a.BidiRead>>16), byte(a.BidiRead>>8), byte(a.BidiRead))
+		b = binary.BigEndian.AppendUint32(append(b, 0, 5, ahsBidiRead, 0), a.BidiRead)
 	}
 	return b
 }

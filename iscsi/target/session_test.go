@@ -133,7 +133,7 @@ func (c *client) receive() (h iscsi.BHS, data []byte) {
 	c.t.Helper()
 	for {
 		h, data = c.receiveAny()
-		n := h.Numbers().StatSN
+		n := binary.BigEndian.Uint32(h[24:]) // StatSN
 		switch o := h.Opcode(); {
 		case h == (iscsi.BHS{}) || o == iscsi.OpLoginResp || o == iscsi.OpR2T:
 		case o == iscsi.OpNOPIn && h.ITT() == iscsi.NoTag:
