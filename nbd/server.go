@@ -58,9 +58,10 @@ type Server struct {
 	large chan struct{} // one slot for each large read being assembled
 	kept  atomic.Int64  // bytes of replies that clients don't read
 
+	clients accept.Slots
+
 	mu      sync.Mutex // guards the fields below it
 	exports map[string]*export
-	clients int
 }
 
 type export struct {
@@ -109,7 +110,7 @@ func NewServer(cfg Config) *Server {
 	if cfg.MaxKept <= 0 {
 		cfg.MaxKept = maxKept
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, exports: make(map[string]*export), large: cfg.LargeReads.places}
+	s := &Server{cfg: cfg, log: cfg.Logger, exports: make(map[string]*export), large: cfg.LargeReads.places, clients: make(accept.Slots, cfg.MaxClients)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -186,42 +187,21 @@ func (s *Server) list() []*export {
 // still at the device then are released when it completes them.
 // The error is nil when ctx ended.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var clients sync.WaitGroup
-	defer clients.Wait()
-	defer cancel()
-	return accept.Loop(ctx, ln, "nbd", s.log, func(nc net.Conn) {
-		if !s.addClient() {
-			s.log.Warn("nbd: client refused: too many are connected", "clients", s.cfg.MaxClients)
-			nc.Close()
-			return
-		}
-		clients.Go(func() {
-			defer s.removeClient()
-			s.serve(ctx, nc)
-		})
-	})
+	return accept.Serve(ctx, ln, "nbd", s.log, s.admit, s.serve)
 }
 
-// addClient counts a client, unless there are MaxClients already.
-func (s *Server) addClient() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.clients >= s.cfg.MaxClients {
-		return false
+// admit takes a place for a client, and reports whether there was one.
+func (s *Server) admit() bool {
+	ok := s.clients.TryTake()
+	if !ok {
+		s.log.Warn("nbd: client refused: too many are connected", "clients", s.cfg.MaxClients)
 	}
-	s.clients++
-	return true
-}
-
-func (s *Server) removeClient() {
-	s.mu.Lock()
-	s.clients--
-	s.mu.Unlock()
+	return ok
 }
 
 // serve serves one client to its end.
 func (s *Server) serve(ctx context.Context, nc net.Conn) {
+	defer s.clients.Give()
 	c := newConn(s, nc)
 	c.done = ctx.Done()
 	defer nc.Close()

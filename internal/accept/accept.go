@@ -1,4 +1,4 @@
-// Package accept is the loop of a server that accepts connections.
+// Package accept is what servers that accept connections share.
 package accept
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -40,6 +41,39 @@ func Loop(ctx context.Context, ln net.Listener, name string, log *slog.Logger, s
 		}
 	}
 }
+
+// Serve calls serve, in a goroutine of its own, with each connection that Loop accepts and admit lets in; it
+// closes the others. The context of serve ends when ctx ends or ln fails. Serve returns when each serve has.
+// It fails as Loop does.
+func Serve(ctx context.Context, ln net.Listener, name string, log *slog.Logger, admit func() bool, serve func(context.Context, net.Conn)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	defer cancel()
+	return Loop(ctx, ln, name, log, func(nc net.Conn) {
+		if admit() {
+			clients.Go(func() { serve(ctx, nc) })
+		} else {
+			nc.Close()
+		}
+	})
+}
+
+// Slots are places for connections. make(Slots, n) has n of them.
+type Slots chan struct{}
+
+// TryTake takes a place, and reports whether there was one.
+func (s Slots) TryTake() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// Give gives a place back.
+func (s Slots) Give() { <-s }
 
 // isTemporary reports whether others may free what accept had too little of.
 func isTemporary(err error) bool {

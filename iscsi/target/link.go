@@ -200,7 +200,7 @@ func (s *Server) ServeRDMA(ctx context.Context, ln *verbs.Listener, ulp *verbs.U
 			return nil
 		case err != nil:
 			return fmt.Errorf("target: accept on %v: %w", ln.Addr(), err)
-		case !s.addLogin():
+		case !s.logins.TryTake():
 			r.Reject(ctx, nil)
 			continue
 		}
@@ -212,7 +212,7 @@ func (s *Server) ServeRDMA(ctx context.Context, ln *verbs.Listener, ulp *verbs.U
 			peer := r.Flow().Remote
 			c, err := iser.Accept(ctx, r, cfg)
 			if err != nil {
-				s.loginEnded()
+				s.logins.Give()
 				s.log.Info("target: connection failed", "initiator", peer.String(), "error", err)
 				return
 			}

@@ -82,13 +82,14 @@ type Server struct {
 	values iscsi.Values // over TCP
 	pool   pool
 
+	logins accept.Slots // of connections that have not logged in
+
 	sessionIDs atomic.Uint64
 
 	mu       sync.Mutex // guards the fields below it; taken before session.mu
 	targets  map[string]*Target
 	sessions map[uint16]*session
 	tsih     uint16
-	logins   int
 }
 
 // NewServer returns a server without targets.
@@ -105,7 +106,7 @@ func NewServer(cfg Config) *Server {
 	cfg.Ping = cmp.Or(cfg.Ping, defaultPing)
 	cfg.DataWait = cmp.Or(cfg.DataWait, defaultDataWait)
 	cfg.LogoutWait = cmp.Or(cfg.LogoutWait, defaultLogoutWait)
-	s := &Server{cfg: cfg, log: cfg.Logger, targets: map[string]*Target{}, sessions: map[uint16]*session{}, values: cfg.values(), pool: pool{most: poolMemory}}
+	s := &Server{cfg: cfg, log: cfg.Logger, targets: map[string]*Target{}, sessions: map[uint16]*session{}, values: cfg.values(), logins: make(accept.Slots, cfg.MaxLogins), pool: pool{most: poolMemory}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -145,28 +146,9 @@ func (t *Target) credentials(name string) *chap.Credentials {
 // to log out. When it returns no session is left, and nothing that they have asked for is under way.
 // It fails with the error of ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var initiators sync.WaitGroup
-	defer initiators.Wait()
-	defer cancel()
-	return accept.Loop(ctx, ln, "target", s.log, func(nc net.Conn) {
-		if !s.addLogin() {
-			nc.Close()
-			return
-		}
-		initiators.Go(func() { s.serve(ctx, s.overTCP(nc, &s.values)) })
+	return accept.Serve(ctx, ln, "target", s.log, s.logins.TryTake, func(ctx context.Context, nc net.Conn) {
+		s.serve(ctx, s.overTCP(nc, &s.values))
 	})
-}
-
-// addLogin counts a connection that has not logged in, unless there are MaxLogins already.
-func (s *Server) addLogin() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.logins >= s.cfg.MaxLogins {
-		return false
-	}
-	s.logins++
-	return true
 }
 
 // serve serves one connection to its end.
@@ -178,7 +160,7 @@ func (s *Server) serve(ctx context.Context, l link) {
 	p := &portal{Server: s, link: l, origin: originOf(l)}
 	c, err := p.login()
 	late.Stop()
-	s.loginEnded()
+	s.logins.Give()
 	log := s.log.With("address", p.origin.Remote.String(), "peer", p.origin.Peer)
 	if err != nil {
 		log.Info("target: login failed", "error", err)
@@ -192,12 +174,6 @@ func (s *Server) serve(ctx context.Context, l link) {
 	}
 	err = c.run()
 	log.Info("target: connection ended", "error", err)
-}
-
-func (s *Server) loginEnded() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.logins--
 }
 
 func originOf(l link) Origin {
