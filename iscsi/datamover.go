@@ -1,6 +1,9 @@
 package iscsi
 
-import "errors"
+import (
+	"errors"
+	"iter"
+)
 
 // Stream moves whole PDUs before a connection is assisted by a Datamover: those of its login.
 type Stream interface {
@@ -105,9 +108,55 @@ type Out struct {
 	Remote Remote // of the command that the data or the response are of
 	Task   any    // the Upper's
 
-	Next   *Out // the Datamover's, like those below
-	Input  bool
+	Input  bool // the Datamover's, like those below
 	Queued bool
+	next   *Out
+}
+
+// OutQueue has Outs in the order in which they were pushed. It links them, and so allocates nothing: an
+// Out is in one queue at a time. The zero value is empty. A Datamover uses it.
+type OutQueue struct{ first, last *Out }
+
+// Empty reports whether there is none.
+func (q *OutQueue) Empty() bool { return q.first == nil }
+
+// Push adds an Out behind the others.
+func (q *OutQueue) Push(o *Out) {
+	o.next = nil
+	if q.last == nil {
+		q.first = o
+	} else {
+		q.last.next = o
+	}
+	q.last = o
+}
+
+// Pop takes the first one; nil if there is none.
+func (q *OutQueue) Pop() *Out {
+	o := q.first
+	if o == nil {
+		return nil
+	}
+	if q.first = o.next; q.first == nil {
+		q.last = nil
+	}
+	o.next = nil
+	return o
+}
+
+// Take takes all of them.
+func (q *OutQueue) Take() OutQueue {
+	all := *q
+	*q = OutQueue{}
+	return all
+}
+
+// All are those in the queue, which does not change meanwhile.
+func (q *OutQueue) All() iter.Seq[*Out] {
+	return func(yield func(*Out) bool) {
+		for o := q.first; o != nil && yield(o); o = o.next {
+		}
+	}
 }
 
 // Get is data to be fetched. It belongs to the Datamover from GetData until DataCompletionNotify or

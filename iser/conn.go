@@ -74,8 +74,7 @@ type Conn struct {
 	dead    bool // nothing can be sent any more
 	arrived []arrival
 	done    []*iscsi.Get // have come, and Run does not know yet
-	first   *iscsi.Out   // queued, to be sent
-	last    *iscsi.Out
+	queued  iscsi.OutQueue
 	waiting fifo.Queue[*iscsi.Get] // to be read
 	gets    []*iscsi.Get           // all that were asked for, and are not done
 	posted  [maxSend]posted        // between retired and next, modulo their number

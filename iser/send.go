@@ -9,27 +9,17 @@ import (
 )
 
 // SendControl implements iscsi.Datamover.
-func (c *Conn) SendControl(o *iscsi.Out) {
-	o.Input = false
-	c.queue(o)
-}
+func (c *Conn) SendControl(o *iscsi.Out) { c.queue(o, false) }
 
 // PutData implements iscsi.Datamover: the data are written to the memory that the command named.
-func (c *Conn) PutData(o *iscsi.Out) {
-	o.Input = true
-	c.queue(o)
-}
+func (c *Conn) PutData(o *iscsi.Out) { c.queue(o, true) }
 
-func (c *Conn) queue(o *iscsi.Out) {
-	o.Next = nil
+// queue queues a PDU or, as input, the data of a command.
+func (c *Conn) queue(o *iscsi.Out, input bool) {
+	o.Input = input
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.last == nil {
-		c.first = o
-	} else {
-		c.last.Next = o
-	}
-	c.last = o
+	c.queued.Push(o)
 }
 
 // GetData implements iscsi.Datamover: the data are read from the memory that the command named, when
@@ -58,29 +48,14 @@ func (c *Conn) Flush() {
 	c.giveBack(back)
 }
 
-// chain is a list of what is to be given back.
-type chain struct{ first, last *iscsi.Out }
-
-func (l *chain) add(o *iscsi.Out) {
-	o.Next = nil
-	if l.last == nil {
-		l.first = o
-	} else {
-		l.last.Next = o
-	}
-	l.last = o
-}
-
-func (c *Conn) giveBack(l chain) {
-	for o := l.first; o != nil; {
-		next := o.Next
+func (c *Conn) giveBack(back iscsi.OutQueue) {
+	for o := back.Pop(); o != nil; o = back.Pop() {
 		c.upper.SentNotify(o)
-		o = next
 	}
 }
 
 // postLocked posts what is queued, as far as there is room, and returns what is not needed any more.
-func (c *Conn) postLocked() (back chain) {
+func (c *Conn) postLocked() (back iscsi.OutQueue) {
 	for c.waiting.Len() > 0 && (c.reads < c.ord || c.dead || c.ord == 0) && c.roomLocked() {
 		g := c.waiting.Pop()
 		err := errNoReads
@@ -90,16 +65,13 @@ func (c *Conn) postLocked() (back chain) {
 		if err != nil {
 			c.failedLocked(err)
 			c.forgetLocked(g)
-			back.add(&g.Out)
+			back.Push(&g.Out)
 		}
 	}
-	for c.first != nil && c.roomLocked() {
-		o := c.first
-		if c.first = o.Next; c.first == nil {
-			c.last = nil
-		}
+	for !c.queued.Empty() && c.roomLocked() {
+		o := c.queued.Pop()
 		flags := verbs.More
-		if c.first == nil || c.next%signalEvery == 0 {
+		if c.queued.Empty() || c.next%signalEvery == 0 {
 			flags |= verbs.Signaled
 		}
 		err := c.postOutLocked(o, flags)
@@ -107,7 +79,7 @@ func (c *Conn) postLocked() (back chain) {
 			c.failedLocked(err)
 		}
 		if err != nil || !o.Input {
-			back.add(o)
+			back.Push(o)
 		}
 	}
 	return back
@@ -245,7 +217,7 @@ func (c *Conn) forgetLocked(g *iscsi.Get) {
 // DeallocateTaskResources implements iscsi.Datamover. It waits for the Reads that are under way: the
 // initiator's memory is its own again when it is told of the end.
 func (c *Conn) DeallocateTaskResources(itt uint32) (placing bool) {
-	var back chain
+	var back iscsi.OutQueue
 	c.mu.Lock()
 	for n := c.waiting.Len(); n > 0; n-- {
 		g := c.waiting.Pop()
@@ -254,7 +226,7 @@ func (c *Conn) DeallocateTaskResources(itt uint32) (placing bool) {
 			continue
 		}
 		c.forgetLocked(g)
-		back.add(&g.Out)
+		back.Push(&g.Out)
 	}
 	for c.readsForLocked(itt) {
 		c.settled.Wait()
@@ -284,7 +256,7 @@ func (c *Conn) readsForLocked(itt uint32) bool {
 
 // Completions implements verbs.CQHandler. What was sent is given back here; Run handles the rest.
 func (c *Conn) Completions(_ *verbs.CQ, wcs []verbs.WC) {
-	var back chain
+	var back iscsi.OutQueue
 	c.ended = c.ended[:0]
 	c.mu.Lock()
 	for i := range wcs {
@@ -299,7 +271,7 @@ func (c *Conn) Completions(_ *verbs.CQ, wcs []verbs.WC) {
 			c.retireLocked(wc, &back)
 		}
 	}
-	more := c.first != nil || c.waiting.Len() > 0
+	more := !c.queued.Empty() || c.waiting.Len() > 0
 	c.mu.Unlock()
 	c.giveBack(back)
 	if len(c.ended) > 0 { // not before the Get has been given back, for then it may be used again
@@ -322,17 +294,17 @@ func (c *Conn) Completions(_ *verbs.CQ, wcs []verbs.WC) {
 
 // retireLocked notes the end of an operation and of those before it: they end in the order of their
 // posting. What a failed Read brought is nobody's: its stream is over.
-func (c *Conn) retireLocked(wc *verbs.WC, back *chain) {
+func (c *Conn) retireLocked(wc *verbs.WC, back *iscsi.OutQueue) {
 	for c.retired <= wc.ID && c.retired < c.next {
 		p := c.posted[c.retired%maxSend]
 		c.posted[c.retired%maxSend] = posted{}
 		c.retired++
 		switch {
 		case p.out != nil:
-			back.add(p.out)
+			back.Push(p.out)
 		case p.get != nil:
 			c.reads--
-			back.add(&p.get.Out)
+			back.Push(&p.get.Out)
 			p.failed = wc.Err != nil || wc.Op != verbs.WCRead
 			c.ended = append(c.ended, p)
 		}

@@ -44,15 +44,14 @@ type Conn struct {
 	arena    []byte
 	maxBurst int
 	loop     func()
-	batch    *iscsi.Out
+	batch    iscsi.OutQueue
 
 	woken, ending atomic.Bool
 	maxSend       atomic.Uint32 // the longest data segment that the initiator takes
 
 	mu       sync.Mutex // guards the fields below it; innermost
 	change   sync.Cond  // flushing ended, or a batch was sent
-	first    *iscsi.Out // queued, to be sent
-	last     *iscsi.Out
+	queued   iscsi.OutQueue
 	flushing bool
 	dead     bool // nothing can be sent any more
 	gets     []*iscsi.Get
@@ -265,8 +264,8 @@ func (c *Conn) Run(u iscsi.Upper) error {
 		c.change.Wait()
 	}
 	c.dead = true
-	rest := c.first
-	c.first, c.last, c.gets, c.placing = nil, nil, nil, nil
+	rest := c.queued.Take()
+	c.gets, c.placing = nil, nil
 	c.mu.Unlock()
 	c.nc.Close()
 	c.giveBack(rest)

@@ -8,31 +8,22 @@ import (
 )
 
 // SendControl implements iscsi.Datamover.
-func (c *Conn) SendControl(o *iscsi.Out) {
-	o.Input = false
-	c.queue(o)
-}
+func (c *Conn) SendControl(o *iscsi.Out) { c.queue(o, false) }
 
 // PutData implements iscsi.Datamover.
-func (c *Conn) PutData(o *iscsi.Out) {
-	o.Input = true
-	c.queue(o)
-}
+func (c *Conn) PutData(o *iscsi.Out) { c.queue(o, true) }
 
-func (c *Conn) queue(o *iscsi.Out) {
+// queue queues a PDU or, as input, the data of a command.
+func (c *Conn) queue(o *iscsi.Out, input bool) {
+	o.Input = input
 	c.mu.Lock()
 	c.queueLocked(o)
 	c.mu.Unlock()
 }
 
 func (c *Conn) queueLocked(o *iscsi.Out) {
-	o.Next, o.Queued = nil, true
-	if c.last == nil {
-		c.first = o
-	} else {
-		c.last.Next = o
-	}
-	c.last = o
+	o.Queued = true
+	c.queued.Push(o)
 }
 
 // GetData implements iscsi.Datamover: it sends the R2T.
@@ -58,13 +49,12 @@ func (c *Conn) GetData(g *iscsi.Get) {
 // full, one that may wait takes over.
 func (c *Conn) Flush() {
 	c.mu.Lock()
-	if c.flushing || c.first == nil {
+	if c.flushing || c.queued.Empty() {
 		c.mu.Unlock()
 		return
 	}
 	if c.dead {
-		rest := c.first
-		c.first, c.last = nil, nil
+		rest := c.queued.Take()
 		c.mu.Unlock()
 		c.giveBack(rest)
 		return
@@ -73,7 +63,7 @@ func (c *Conn) Flush() {
 	for round := 0; ; round++ {
 		batch := c.takeLocked()
 		c.mu.Unlock()
-		c.load(batch)
+		c.load(&batch)
 		done := false
 		if round < maxRounds {
 			var err error
@@ -107,14 +97,14 @@ func (c *Conn) sendLoop() {
 		}
 		batch = c.takeLocked()
 		c.mu.Unlock()
-		c.load(batch)
+		c.load(&batch)
 	}
 }
 
 // lockIfMore returns true, with c.mu locked, if more is queued; otherwise flushing has ended.
 func (c *Conn) lockIfMore() bool {
 	c.mu.Lock()
-	if c.first != nil {
+	if !c.queued.Empty() {
 		return true
 	}
 	c.flushing = false
@@ -124,7 +114,7 @@ func (c *Conn) lockIfMore() bool {
 }
 
 // broken ends the connection after a failed send.
-func (c *Conn) broken(batch *iscsi.Out) {
+func (c *Conn) broken(batch iscsi.OutQueue) {
 	c.sock.Discard()
 	// Run's goroutine may be here, in the middle of a read, for which Close would wait.
 	c.ending.Store(true)
@@ -132,8 +122,7 @@ func (c *Conn) broken(batch *iscsi.Out) {
 	c.giveBack(batch)
 	c.mu.Lock()
 	c.dead = true
-	rest := c.first
-	c.first, c.last = nil, nil
+	rest := c.queued.Take()
 	c.flushing = false
 	c.change.Broadcast()
 	c.mu.Unlock()
@@ -141,39 +130,31 @@ func (c *Conn) broken(batch *iscsi.Out) {
 }
 
 // takeLocked takes what is queued, for about maxBatch bytes.
-func (c *Conn) takeLocked() *iscsi.Out {
-	first := c.first
-	last, n := first, len(first.Data)
-	for last.Next != nil && n < maxBatch {
-		last = last.Next
-		n += len(last.Data)
+func (c *Conn) takeLocked() (batch iscsi.OutQueue) {
+	for n := 0; !c.queued.Empty() && n < maxBatch; {
+		o := c.queued.Pop()
+		n += len(o.Data)
+		batch.Push(o)
 	}
-	c.first = last.Next
-	if c.first == nil {
-		c.last = nil
-	}
-	last.Next = nil
-	return first
+	return batch
 }
 
 // giveBack gives back what was sent, or never will be. An R2T may be used again, by the goroutine that
 // gets the answer to it, from the moment at which it is not queued any more.
-func (c *Conn) giveBack(batch *iscsi.Out) {
-	for o := batch; o != nil; {
+func (c *Conn) giveBack(batch iscsi.OutQueue) {
+	for o := batch.Pop(); o != nil; o = batch.Pop() {
 		c.mu.Lock()
-		next := o.Next
 		o.Queued = false
 		c.change.Broadcast()
 		c.mu.Unlock()
 		c.upper.SentNotify(o)
-		o = next
 	}
 }
 
 // load hands a batch to the socket's writer. The arena is free: no batch is under way.
-func (c *Conn) load(batch *iscsi.Out) {
+func (c *Conn) load(batch *iscsi.OutQueue) {
 	c.arena = c.arena[:0]
-	for o := batch; o != nil; o = o.Next {
+	for o := range batch.All() {
 		if !o.Input {
 			c.pdu(&o.BHS, o.Data)
 			continue
