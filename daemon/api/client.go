@@ -45,9 +45,6 @@ func NewClientOn(socket string, dial func(context.Context) (net.Conn, error)) *C
 	return c
 }
 
-// Socket is the path that the client connects to.
-func (c *Client) Socket() string { return c.socket }
-
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 

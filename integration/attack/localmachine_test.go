@@ -77,7 +77,7 @@ peers:
   - {name: far, address: 127.0.0.1, port: %d, protection: loopback}
   - {name: silent, address: 127.0.0.9, port: %d, protection: loopback}
 `, alice, bob, bill, farPort, m.silence()))
-	m.socket = m.root.Socket()
+	m.socket = filepath.Join(m.dir, "run", "ironwarp.sock")
 	if _, err := m.farAPI.AddPeer(t.Context(), api.PeerSpec{Name: "near", Address: "127.0.0.1", Port: port, Protection: "loopback"}); err != nil {
 		t.Fatal(err)
 	}
