@@ -123,20 +123,21 @@ func (e Export) Allows(p Peer) bool {
 
 // Peer finds a peer by name.
 func (c *Config) Peer(name string) (Peer, bool) {
-	i, ok := slices.BinarySearchFunc(c.Peers, name, func(p Peer, name string) int { return cmp.Compare(p.Name, name) })
-	if !ok {
-		return Peer{}, false
-	}
-	return c.Peers[i], true
+	return findByName(c.Peers, name, func(p Peer) string { return p.Name })
 }
 
 // Export finds an export by name.
 func (c *Config) Export(name string) (Export, bool) {
-	i, ok := slices.BinarySearchFunc(c.Exports, name, func(e Export, name string) int { return cmp.Compare(e.Name, name) })
-	if !ok {
-		return Export{}, false
+	return findByName(c.Exports, name, func(e Export) string { return e.Name })
+}
+
+// findByName finds a declaration in a list that is sorted by name.
+func findByName[T any](list []T, name string, nameOf func(T) string) (found T, ok bool) {
+	i, ok := slices.BinarySearchFunc(list, name, func(v T, name string) int { return cmp.Compare(nameOf(v), name) })
+	if ok {
+		found = list[i]
 	}
-	return c.Exports[i], true
+	return found, ok
 }
 
 // PeerNames lists the peers by name.

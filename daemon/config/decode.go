@@ -76,6 +76,17 @@ func (d *decoder) fail(n ast.Node, msg, fix string) {
 	d.errs = append(d.errs, &Error{Pos: d.pos(n), Msg: msg, Fix: fix})
 }
 
+// checkWhole reports the fault of a declaration as a whole, if its parts have none: there were faults
+// before it was read.
+func (d *decoder) checkWhole(n ast.Node, faults int, fault func() (msg, fix string)) {
+	if len(d.errs) > faults {
+		return
+	}
+	if msg, fix := fault(); msg != "" {
+		d.fail(n, msg, fix)
+	}
+}
+
 // mapping reads a mapping whose keys are those of f; what names it in messages.
 func (d *decoder) mapping(n ast.Node, what string, f fields) {
 	allowed := slices.Sorted(maps.Keys(f))
@@ -282,48 +293,40 @@ func (d *decoder) duration(what string, lo, hi time.Duration, set func(time.Dura
 // strings reads a list of strings, which replaces what dst has.
 func (d *decoder) strings(what string, dst *[]string, check func(string) error) func(ast.Node) {
 	return func(n ast.Node) {
-		out := []string{}
-		d.sequence(n, what, func(n ast.Node) {
-			var s string
-			if d.str(what, &s, check)(n); s != "" {
-				out = append(out, s)
-			}
-		})
-		*dst = out
+		*dst = []string{}
+		d.sequence(n, what, appendTo(dst, func(s *string) func(ast.Node) { return d.str(what, s, check) }))
 	}
 }
 
 // paths reads a list of file names; a single one may have no brackets.
 func (d *decoder) paths(what string, dst *[]string) func(ast.Node) {
-	return func(n ast.Node) {
-		read := func(n ast.Node) {
-			var s string
-			if d.path(what, &s)(n); s != "" {
-				*dst = append(*dst, s)
-			}
-		}
-		if _, one := n.(*ast.StringNode); one {
-			read(n)
-			return
-		}
-		d.sequence(n, what, read)
-	}
+	return d.oneOrMore(what, dst, func(s *string) func(ast.Node) { return d.path(what, s) })
 }
 
 // uris reads a list of URIs; a single one may have no brackets.
 func (d *decoder) uris(what string, dst *[]string, check func(string) error) func(ast.Node) {
+	return d.oneOrMore(what, dst, func(s *string) func(ast.Node) { return d.str(what, s, check) })
+}
+
+// oneOrMore reads a list of what reader reads; a single one may have no brackets.
+func (d *decoder) oneOrMore(what string, dst *[]string, reader func(*string) func(ast.Node)) func(ast.Node) {
+	item := appendTo(dst, reader)
 	return func(n ast.Node) {
-		read := func(n ast.Node) {
-			var s string
-			if d.str(what, &s, check)(n); s != "" {
-				*dst = append(*dst, s)
-			}
-		}
 		if _, one := n.(*ast.StringNode); one {
-			read(n)
+			item(n)
 			return
 		}
-		d.sequence(n, what, read)
+		d.sequence(n, what, item)
+	}
+}
+
+// appendTo appends to a list what reader reads, unless that has a fault.
+func appendTo(dst *[]string, reader func(*string) func(ast.Node)) func(ast.Node) {
+	return func(n ast.Node) {
+		var s string
+		if reader(&s)(n); s != "" {
+			*dst = append(*dst, s)
+		}
 	}
 }
 

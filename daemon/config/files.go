@@ -79,6 +79,20 @@ func beginChange(main string) (*fileChange, error) {
 
 func (c *fileChange) end() { c.lock.Close() }
 
+// changeFiles makes a change of the configuration of main, and writes it unless change fails or the
+// result has faults.
+func changeFiles(main string, change func(*fileChange) error) error {
+	c, err := beginChange(main)
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	if err := change(c); err != nil {
+		return err
+	}
+	return c.commit()
+}
+
 // setFile changes the content of a file, nil to remove it.
 func (c *fileChange) setFile(path string, data []byte) {
 	if _, have := c.after[path]; !have {

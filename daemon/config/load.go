@@ -242,11 +242,7 @@ func (d *decoder) export(n ast.Node) Export {
 	})
 	e.Writers = ParseWriters(writers)
 	slices.Sort(e.Allow)
-	if len(d.errs) == faults {
-		if msg, fix := e.fault(); msg != "" {
-			d.fail(n, msg, fix)
-		}
-	}
+	d.checkWhole(n, faults, e.fault)
 	return e
 }
 

@@ -54,11 +54,7 @@ func (t Target) Equal(u Target) bool {
 
 // Target finds a target by name.
 func (c *Config) Target(name string) (Target, bool) {
-	i, ok := slices.BinarySearchFunc(c.Targets, name, func(t Target, name string) int { return cmp.Compare(t.Name, name) })
-	if !ok {
-		return Target{}, false
-	}
-	return c.Targets[i], true
+	return findByName(c.Targets, name, func(t Target) string { return t.Name })
 }
 
 // iqnForm is what RFC 7143 section 4.2.7.4 has: a year and month, and the naming authority's
@@ -133,11 +129,7 @@ func (d *decoder) target(n ast.Node) Target {
 	slices.Sort(t.Peers)
 	t.Peers = slices.Compact(t.Peers)
 	slices.SortStableFunc(t.LUNs, func(a, b LUN) int { return cmp.Compare(a.Number, b.Number) })
-	if len(d.errs) == faults {
-		if msg, fix := t.fault(); msg != "" {
-			d.fail(n, msg, fix)
-		}
-	}
+	d.checkWhole(n, faults, t.fault)
 	return t
 }
 
@@ -358,33 +350,24 @@ func AddTarget(main string, t Target) (string, error) {
 
 // SetTarget changes the file that declares a target like SetPeer does, to what change makes of
 // the target. It fails as that does, and as change does.
-func SetTarget(main, name string, change func(*Target) error) (string, error) {
-	c, err := beginChange(main)
-	if err != nil {
-		return "", err
-	}
-	defer c.end()
-	old, ok := c.before.Target(name)
-	if !ok {
-		return "", fmt.Errorf("target %s: %w", name, ErrNotFound)
-	}
-	t := old
-	t.LUNs = slices.Clone(t.LUNs)
-	if err := change(&t); err != nil {
-		return "", err
-	}
-	if err := c.edit(old.Origin, targetsDir, "target "+name, fileOfTarget(old), fileOfTarget(t)); err != nil {
-		return "", err
-	}
-	return old.Origin.File, c.commit()
+func SetTarget(main, name string, change func(*Target) error) (file string, err error) {
+	err = changeFiles(main, func(c *fileChange) error {
+		old, ok := c.before.Target(name)
+		if !ok {
+			return fmt.Errorf("target %s: %w", name, ErrNotFound)
+		}
+		t := old
+		t.LUNs = slices.Clone(t.LUNs)
+		if err := change(&t); err != nil {
+			return err
+		}
+		file = old.Origin.File
+		return c.edit(old.Origin, targetsDir, "target "+name, fileOfTarget(old), fileOfTarget(t))
+	})
+	return file, err
 }
 
 // RemoveTarget removes the file that AddTarget wrote, like RemovePeer. It fails as that does.
 func RemoveTarget(main, name string) error {
-	c, err := beginChange(main)
-	if err != nil {
-		return err
-	}
-	defer c.end()
-	return c.remove(targetsDir, "target", name)
+	return changeFiles(main, func(c *fileChange) error { return c.remove(targetsDir, "target", name) })
 }

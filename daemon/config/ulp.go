@@ -120,11 +120,7 @@ func (d *decoder) ulp(n ast.Node) ULP {
 	})
 	slices.Sort(u.Peers)
 	slices.Sort(u.Exports)
-	if len(d.errs) == faults {
-		if msg, fix := u.fault(); msg != "" {
-			d.fail(n, msg, fix)
-		}
-	}
+	d.checkWhole(n, faults, u.fault)
 	return u
 }
 

@@ -82,20 +82,16 @@ func AddPeer(main string, p Peer) (string, error) {
 // SetPeer changes a peer's declaration to p, and returns the name of its file. Other
 // content and comments stay. As with AddPeer nothing is written that has faults. A peer
 // that does not exist is ErrNotFound.
-func SetPeer(main string, p Peer) (string, error) {
-	c, err := beginChange(main)
-	if err != nil {
-		return "", err
-	}
-	defer c.end()
-	old, ok := c.before.Peer(p.Name)
-	if !ok {
-		return "", fmt.Errorf("peer %s: %w", p.Name, ErrNotFound)
-	}
-	if err := c.edit(old.Origin, peersDir, "peer "+p.Name, fileOfPeer(old), fileOfPeer(p)); err != nil {
-		return "", err
-	}
-	return old.Origin.File, c.commit()
+func SetPeer(main string, p Peer) (file string, err error) {
+	err = changeFiles(main, func(c *fileChange) error {
+		old, ok := c.before.Peer(p.Name)
+		if !ok {
+			return fmt.Errorf("peer %s: %w", p.Name, ErrNotFound)
+		}
+		file = old.Origin.File
+		return c.edit(old.Origin, peersDir, "peer "+p.Name, fileOfPeer(old), fileOfPeer(p))
+	})
+	return file, err
 }
 
 func fileOfPeer(p Peer) peerFile {
@@ -182,20 +178,16 @@ func AddExport(main string, e Export) (string, error) {
 
 // SetExport changes the file that declares an export like SetPeer does. It fails as
 // that does.
-func SetExport(main string, e Export) (string, error) {
-	c, err := beginChange(main)
-	if err != nil {
-		return "", err
-	}
-	defer c.end()
-	old, ok := c.before.Export(e.Name)
-	if !ok {
-		return "", fmt.Errorf("export %s: %w", e.Name, ErrNotFound)
-	}
-	if err := c.edit(old.Origin, exportsDir, "export "+e.Name, fileOfExport(old), fileOfExport(e)); err != nil {
-		return "", err
-	}
-	return old.Origin.File, c.commit()
+func SetExport(main string, e Export) (file string, err error) {
+	err = changeFiles(main, func(c *fileChange) error {
+		old, ok := c.before.Export(e.Name)
+		if !ok {
+			return fmt.Errorf("export %s: %w", e.Name, ErrNotFound)
+		}
+		file = old.Origin.File
+		return c.edit(old.Origin, exportsDir, "export "+e.Name, fileOfExport(old), fileOfExport(e))
+	})
+	return file, err
 }
 
 func fileOfExport(e Export) exportFile {
@@ -203,25 +195,23 @@ func fileOfExport(e Export) exportFile {
 }
 
 // add writes one declaration.
-func add(main, sub, name string, v any) (string, error) {
-	c, err := beginChange(main)
-	if err != nil {
-		return "", err
-	}
-	defer c.end()
-	if at, dup := declared(c.before, sub, name); dup {
-		return "", fmt.Errorf("%s is declared at %s: %w", name, at, ErrExists)
-	}
-	data, err := yaml.Marshal(v)
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(c.before.Dir(), sub, name+".yaml")
-	if _, err := os.Lstat(path); err == nil {
-		return "", fmt.Errorf("%s exists and declares something else: %w", path, ErrExists)
-	}
-	c.setFile(path, data)
-	return path, c.commit()
+func add(main, sub, name string, v any) (file string, err error) {
+	err = changeFiles(main, func(c *fileChange) error {
+		if at, dup := declared(c.before, sub, name); dup {
+			return fmt.Errorf("%s is declared at %s: %w", name, at, ErrExists)
+		}
+		data, err := yaml.Marshal(v)
+		if err != nil {
+			return err
+		}
+		file = filepath.Join(c.before.Dir(), sub, name+".yaml")
+		if _, err := os.Lstat(file); err == nil {
+			return fmt.Errorf("%s exists and declares something else: %w", file, ErrExists)
+		}
+		c.setFile(file, data)
+		return nil
+	})
+	return file, err
 }
 
 func declared(c *Config, sub, name string) (Pos, bool) {
@@ -242,17 +232,14 @@ func declared(c *Config, sub, name string) (Pos, bool) {
 // or targets still allow is refused by the check of the rest, unless with force, which
 // takes the peer out of these first.
 func RemovePeer(main, name string, force bool) error {
-	c, err := beginChange(main)
-	if err != nil {
-		return err
-	}
-	defer c.end()
-	if force {
-		if err := c.disallow(name); err != nil {
-			return err
+	return changeFiles(main, func(c *fileChange) error {
+		if force {
+			if err := c.disallow(name); err != nil {
+				return err
+			}
 		}
-	}
-	return c.remove(peersDir, "peer", name)
+		return c.remove(peersDir, "peer", name)
+	})
 }
 
 // disallow takes a peer out of the exports and targets that allow it.
@@ -283,12 +270,7 @@ func (c *fileChange) disallow(peer string) error {
 // RemoveExport removes the file that AddExport wrote, like RemovePeer. It fails as that
 // does.
 func RemoveExport(main, name string) error {
-	c, err := beginChange(main)
-	if err != nil {
-		return err
-	}
-	defer c.end()
-	return c.remove(exportsDir, "export", name)
+	return changeFiles(main, func(c *fileChange) error { return c.remove(exportsDir, "export", name) })
 }
 
 func (c *fileChange) remove(sub, what, name string) error {
@@ -300,7 +282,7 @@ func (c *fileChange) remove(sub, what, name string) error {
 		return fmt.Errorf("%s %s is declared at %s: remove it there, then run `ironwarp reload`: %w", what, name, at, ErrInUse)
 	}
 	c.setFile(at.File, nil)
-	return c.commit()
+	return nil
 }
 
 // hasOwnFile reports whether a declaration has a file of its own.
