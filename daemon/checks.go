@@ -7,13 +7,13 @@ import "github.com/ironwarp/ironwarp/daemon/local"
 // The checks of docs/security.md, one function each. weakened.go has them with switches.
 
 // R1, RFC 5042 section 3: what a ULP may ask is a list of its own, about its own things.
-func mayAskAll(who local.Caller) bool         { return who.All }
-func mayNameOthers(who local.Caller) bool     { return who.All }
+func mayAskAll(who local.Caller) bool         { return who.Privileged }
+func mayNameOthers(who local.Caller) bool     { return who.Privileged }
 func owns(who local.Caller, name string) bool { return name == who.Name }
 
 // R2, section 3: a ULP has a short request.
 func maxBody(who local.Caller) int64 {
-	if who.All {
+	if who.Privileged {
 		return maxRequest
 	}
 	return maxULPRequest

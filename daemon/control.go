@@ -69,8 +69,8 @@ func (d *Daemon) authorized(all, ulps http.Handler) http.Handler {
 		defer who.Requests.Done()
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		if who.Made != nil {
-			defer context.AfterFunc(who.Made, cancel)()
+		if who.Rights != nil {
+			defer context.AfterFunc(who.Rights, cancel)()
 		}
 		end, err := d.local.Begin(ctx, who, r)
 		if err != nil {
@@ -145,19 +145,19 @@ func (d *Daemon) routes() http.Handler {
 	})
 	get(mux, "GET /v1/sas", func(r *http.Request) ([]api.SA, error) { return d.sas.SAs(r.Context()) })
 	get(mux, "DELETE /v1/sas", func(r *http.Request) (int, error) {
-		return d.sas.Do(r.Context(), sas.Delete, r.URL.Query().Get("peer"), r.URL.Query().Get("child"))
+		return d.sas.Execute(r.Context(), sas.Delete, r.URL.Query().Get("peer"), r.URL.Query().Get("child"))
 	})
 	get(mux, "GET /v1/ike", func(r *http.Request) ([]api.IKESA, error) {
 		return d.sas.IKESAs(r.Context(), r.URL.Query().Get("peer"))
 	})
 	get(mux, "DELETE /v1/ike", func(r *http.Request) (int, error) {
-		return d.sas.Do(r.Context(), sas.DeleteIKE, r.URL.Query().Get("peer"), "")
+		return d.sas.Execute(r.Context(), sas.DeleteIKE, r.URL.Query().Get("peer"), "")
 	})
 	post(mux, "POST /v1/sas/rekey", func(r *http.Request, s api.SARequest) (int, error) {
-		return d.sas.Do(r.Context(), sas.Rekey, s.Peer, s.Child)
+		return d.sas.Execute(r.Context(), sas.Rekey, s.Peer, s.Child)
 	})
 	post(mux, "POST /v1/ike/rekey", func(r *http.Request, s api.SARequest) (int, error) {
-		return d.sas.Do(r.Context(), sas.RekeyIKE, s.Peer, "")
+		return d.sas.Execute(r.Context(), sas.RekeyIKE, s.Peer, "")
 	})
 	stream(mux, "POST /v1/sas/watch", d.sas.Watch)
 	stream(mux, "POST /v1/ping", asCaller(d.ping))

@@ -141,7 +141,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	d.carriers = carrier.New(carrier.Config{Log: d.log, Run: d.run, Root: d.local.Root, Peers: d.peers.carrierPeers, Streams: d.sessionStreams,
 		At:    func(a netip.Addr) (carrier.Peer, bool) { p := d.peers.byAddress(a); return p, p != nil },
 		Trial: opt.trial, Avoid: opt.avoid, Kernel: opt.kernel, Rate: opt.rate})
-	d.listeners = listen.New(listen.Config{Log: d.log, Kernel: d.carriers.KernelHas, Open: d.listenAt, Accept: d.accept})
+	d.listeners = listen.New(listen.Config{Log: d.log, Kernel: d.carriers.KernelSCTP, Open: d.listenAt, Accept: d.accept})
 	d.sas = sas.New(sas.Config{Log: d.log, Peer: func(name string) (sas.Peer, error) { return d.findPeer(name) }, Owner: d.peers.ownerName})
 	d.guards = recordedGuards{log: d.log, file: guardsFile(cfg.StateDir), remove: opt.removeGuard, held: map[guardRecord]string{}}
 	if err := d.bringUp(ctx); err != nil {
@@ -176,9 +176,9 @@ func (d *Daemon) bringUp(ctx context.Context) error {
 	d.changing.Lock()
 	d.guards.load()
 	d.applyConfig(ctx, config.Default(cfg.Path), cfg)
-	d.disks.Begin(saved)
+	d.disks.RestoreSaved(saved)
 	d.changing.Unlock()
-	d.exports.Settle()
+	d.exports.AwaitStorage()
 	// Whoever has made systemd start the daemon hears of the disks that are saved.
 	d.http = d.newControlServer()
 	d.run(func(context.Context) { d.serveControl(control) })
@@ -200,7 +200,7 @@ func (d *Daemon) bringUp(ctx context.Context) error {
 // removeLeftovers removes what processes that were killed have left.
 func (d *Daemon) removeLeftovers() {
 	cfg := d.config()
-	if err := errors.Join(cfg.RemoveTemporary(), wholefile.RemoveTemporary(cfg.StateDir), wholefile.RemoveTemporary(export.Records(cfg.StateDir))); err != nil {
+	if err := errors.Join(cfg.RemoveTemporary(), wholefile.RemoveTemporary(cfg.StateDir), wholefile.RemoveTemporary(export.RecordsDir(cfg.StateDir))); err != nil {
 		d.log.Warn("cannot remove what a process that was killed has left", "error", err)
 	}
 }
@@ -259,7 +259,7 @@ func (d *Daemon) Close() error {
 		return nil
 	}
 	if d.exports != nil {
-		d.exports.EndBy(time.Now().Add(export.FlushTime))
+		d.exports.SetFlushDeadline(time.Now().Add(export.FlushTime))
 	}
 	d.notify(sd.SdNotifyStopping)
 	// A socket of systemd's stays, and who may connect to it may start the daemon.

@@ -27,7 +27,7 @@ func (d *Daemon) declareExport(ctx context.Context, plan func(main string) (expo
 	if err != nil {
 		return api.Export{}, err
 	}
-	d.exports.Await(p.cfg.Name, d.opt.offer)
+	d.exports.AwaitOpening(p.cfg.Name, d.opt.offer)
 	return d.describeExport(p.cfg.Name)
 }
 
@@ -75,7 +75,7 @@ func (d *Daemon) repairExport(name string) (api.Export, error) {
 	err := d.exports.Repair(name)
 	d.changing.Unlock()
 	if err == nil {
-		err = d.exports.Repaired(name)
+		err = d.exports.AwaitRepair(name)
 	}
 	if err != nil {
 		return api.Export{}, err
@@ -99,7 +99,7 @@ func (d *Daemon) resizeExport(name string, q api.ResizeRequest) (api.Export, err
 func (d *Daemon) removeExport(ctx context.Context, name string, force bool) (err error) {
 	defer func() {
 		if err == nil {
-			d.exports.Settle()
+			d.exports.AwaitStorage()
 		}
 	}()
 	d.changing.Lock()
@@ -132,7 +132,7 @@ func (p *exportPlan) check(most time.Duration) error {
 	if !p.needsCheck {
 		return nil
 	}
-	return export.Usable(p.cfg, p.oldPath, most)
+	return export.CheckStorage(p.cfg, p.oldPath, most)
 }
 
 // declare writes the declaration, and returns the file.

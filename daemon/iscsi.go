@@ -98,10 +98,10 @@ func (d *Daemon) declareTarget(ctx context.Context, name string, luns []api.LUNS
 	if err != nil {
 		return api.Target{}, err
 	}
-	d.exports.Settle()
+	d.exports.AwaitStorage()
 	t, err := d.targetNamed(name)
 	for _, l := range t.LUNs {
-		d.exports.Await(l.Export, d.opt.offer)
+		d.exports.AwaitOpening(l.Export, d.opt.offer)
 	}
 	if err != nil {
 		return t, err
@@ -113,7 +113,7 @@ func (d *Daemon) declareTarget(ctx context.Context, name string, luns []api.LUNS
 // writing.
 func (d *Daemon) mayBeLUN(target string, l api.LUNSpec) error {
 	if l.Path != "" {
-		return export.Usable(config.Export{Name: fmt.Sprintf("%s-lun%d", target, l.Number), Path: l.Path, ReadOnly: l.ReadOnly}, "", d.opt.offer)
+		return export.CheckStorage(config.Export{Name: fmt.Sprintf("%s-lun%d", target, l.Number), Path: l.Path, ReadOnly: l.ReadOnly}, "", d.opt.offer)
 	}
 	for _, i := range d.exports.Server().Exports() {
 		for _, o := range i.Openers {
@@ -143,7 +143,7 @@ func (d *Daemon) removeTarget(ctx context.Context, name string, force bool) erro
 		_, err = d.reload(ctx)
 	}
 	d.changing.Unlock()
-	d.exports.Settle()
+	d.exports.AwaitStorage()
 	return err
 }
 

@@ -26,7 +26,7 @@ func (d *Daemon) applyULPs(next *config.Config) (changed []string) {
 		touched = touched || !ok || !same || trustModelOf(next, u) != c.Disks.Trust()
 		switch {
 		case !ok:
-			d.endULP(c, d.disks.Drop)
+			d.endULP(c, d.disks.DetachInBackground)
 			say("ULP %s removed", c.Name)
 		case u.Disabled != nil:
 			d.endULP(c, d.disks.Suspend)
@@ -89,7 +89,7 @@ func needsNewConsumer(next *config.Config, c *local.Consumer, u config.ULP) bool
 
 // cutOffULP ends the requests, sessions and streams of a ULP, and waits for nobody.
 func (d *Daemon) cutOffULP(c *local.Consumer) {
-	c.CutOff()
+	c.EndRequests()
 	d.disks.EndSessions(func(by *local.Consumer, _ context.Context) bool { return by == c })
 	for _, qp := range d.dev.QPs() {
 		if qp.PD().ULP() == c.Disks {
@@ -107,7 +107,7 @@ func (d *Daemon) endULP(c *local.Consumer, end func(...*attach.Attachment)) {
 	// One of its requests may be what made this change.
 	d.run(func(context.Context) {
 		c.Requests.Wait()
-		attach.Await(disks)
+		attach.AwaitEnded(disks)
 		c.Closing.Wait()
 		if err := c.Disks.Close(); err != nil {
 			d.log.Error("a ULP that was removed leaves something behind", "ulp", c.Name, "error", err)

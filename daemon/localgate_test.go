@@ -50,7 +50,7 @@ func TestUsersCannotFillTheLog(t *testing.T) {
 		c.Close()
 	}
 	eventually(t, "all of that is over", func() bool {
-		conns, _, _ := alpha.d.local.Strangers.Use()
+		conns, _, _ := alpha.d.local.UnknownUsers.Use()
 		return conns == 0 && alpha.status().Attachments[0].Clients == 0
 	})
 	text := strings.Split(alpha.log.String(), "\n")[before:]

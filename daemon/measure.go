@@ -37,11 +37,11 @@ func (d *Daemon) probePeer(ctx context.Context, who local.Caller, name, over str
 	emit(api.Event{Progress: "connecting to " + name})
 	dctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
-	defer context.AfterFunc(p.ends, cancel)()
+	defer context.AfterFunc(p.lifetime, cancel)()
 	begin := time.Now()
 	var c *probe.Client
-	err = p.EachCarrier(dctx, func() error {
-		tc, tried, err := d.carriers.Ask(dctx, who.Consumer, p, over)
+	err = p.TryCarriers(dctx, func() error {
+		tc, tried, err := d.carriers.ChooseNamed(dctx, who.Consumer, p, over)
 		if err != nil {
 			return err
 		}
@@ -54,10 +54,10 @@ func (d *Daemon) probePeer(ctx context.Context, who local.Caller, name, over str
 	switch {
 	case err == nil:
 		return c, time.Since(begin), nil
-	case p.ends.Err() != nil:
+	case p.lifetime.Err() != nil:
 		return nil, 0, attach.ErrPeerChanged(name)
-	case who.Ended():
-		return nil, 0, who.ErrChanged()
+	case who.RightsChanged():
+		return nil, 0, who.ErrRightsChanged()
 	case scarce != nil:
 		return nil, 0, scarce
 	case errors.As(err, &known):
@@ -74,7 +74,7 @@ var errPingOver = &api.Error{Code: api.CodeTimeout, Message: fmt.Sprintf("a ULP'
 
 // pingTurn waits for the turn of a ping, which ends with the context.
 func (d *Daemon) pingTurn(ctx context.Context, who local.Caller, peer string) (context.Context, func(), error) {
-	if who.All {
+	if who.Privileged {
 		return ctx, func() {}, nil
 	}
 	release, err := d.local.Pings.Take(ctx, peer, who.Consumer, who.Name)

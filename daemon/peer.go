@@ -30,10 +30,10 @@ type peer struct {
 	carrier  *carrier.Choice
 	paths    []*peerPath // its further paths, as cfg.Paths has them
 
-	// ends ends with the peer's ends: when it is removed, or another declaration has
-	// others. Declarations of the same ends share it.
-	ends   context.Context
-	cancel context.CancelFunc
+	// lifetime ends when the peer is removed, or declared with other endpoints. Declarations with the
+	// same endpoints share it.
+	lifetime context.Context
+	cancel   context.CancelFunc
 
 	mu        sync.Mutex          // guards the fields below it
 	protector transport.Protector // nil until the peer was set up once, by whatever path
@@ -48,7 +48,7 @@ type peer struct {
 
 func newPeer(c config.Peer) *peer {
 	p := &peer{cfg: c, local: c.LocalAddress, carrier: carrier.NewChoice()}
-	p.ends, p.cancel = context.WithCancel(context.Background())
+	p.lifetime, p.cancel = context.WithCancel(context.Background())
 	p.paths = newPeerPaths(p, nil)
 	switch c.Protection {
 	case config.ProtectIPsec:
@@ -84,13 +84,12 @@ func (p *peer) hasNewKeys() bool {
 	return err != nil || !k.equal(&p.keys)
 }
 
-// takeOver makes p the successor of a declaration of the same ends: what was set up
-// stays.
+// takeOver makes p the successor of a declaration with the same endpoints: what was set up stays.
 func (p *peer) takeOver(old *peer) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
 	p.protector, p.isUp, p.local, p.keys, p.newKeys, p.carrier = old.protector, old.isUp, old.local, old.keys, old.newKeys, old.carrier
-	p.ends, p.cancel = old.ends, old.cancel
+	p.lifetime, p.cancel = old.lifetime, old.cancel
 	p.paths = newPeerPaths(p, old)
 }
 
@@ -100,20 +99,20 @@ func (p *peer) Declared() config.Peer { return p.cfg }
 // Identity is whom its streams must be authenticated as.
 func (p *peer) Identity() transport.Identity { return p.identity }
 
-// Ends ends with the peer's ends.
-func (p *peer) Ends() context.Context { return p.ends }
+// Lifetime ends when the peer is removed, or declared with other endpoints.
+func (p *peer) Lifetime() context.Context { return p.lifetime }
 
 // Carrier is what its streams are carried by.
 func (p *peer) Carrier() *carrier.Choice { return p.carrier }
 
-// EachCarrier makes an attempt, and another while it is the carrier of one of its paths that
-// fails. It fails as the last one does.
-func (p *peer) EachCarrier(ctx context.Context, attempt func() error) error {
+// TryCarriers calls attempt, and again as long as it fails because of the carrier of one of the peer's
+// paths. It fails as the last attempt does.
+func (p *peer) TryCarriers(ctx context.Context, attempt func() error) error {
 	all := []*carrier.Choice{p.carrier}
 	for _, w := range p.paths {
 		all = append(all, w.carrier)
 	}
-	return carrier.Each(ctx, attempt, all...)
+	return carrier.TryEach(ctx, attempt, all...)
 }
 
 // Problem is why the peer could not be set up, nil if it could.

@@ -19,9 +19,9 @@ type peerPath struct {
 	path    config.Path
 	carrier *carrier.Choice
 
-	// ends ends with the path: when it is removed, or declared with others.
-	ends   context.Context
-	cancel context.CancelFunc
+	// lifetime ends when the path is removed, or declared with other addresses.
+	lifetime context.Context
+	cancel   context.CancelFunc
 
 	isUp    bool       // it was set up once; guarded by peer.mu
 	problem *api.Error // why the last attempt to set it up failed; guarded by peer.mu
@@ -30,8 +30,8 @@ type peerPath struct {
 // Declared is the peer as the path reaches it.
 func (w *peerPath) Declared() config.Peer { return w.of.cfg.ViaPath(w.path) }
 
-// Ends ends with the path.
-func (w *peerPath) Ends() context.Context { return w.ends }
+// Lifetime ends with the path.
+func (w *peerPath) Lifetime() context.Context { return w.lifetime }
 
 // Carrier is what its streams are carried by.
 func (w *peerPath) Carrier() *carrier.Choice { return w.carrier }
@@ -84,10 +84,10 @@ func newPeerPaths(p, old *peer) (ways []*peerPath) {
 	for _, q := range p.cfg.Paths {
 		w := &peerPath{of: p, path: q}
 		if o := old.findPath(q.Name); o != nil && o.path == q {
-			w.carrier, w.ends, w.cancel, w.isUp, w.problem = o.carrier, o.ends, o.cancel, o.isUp, o.problem
+			w.carrier, w.lifetime, w.cancel, w.isUp, w.problem = o.carrier, o.lifetime, o.cancel, o.isUp, o.problem
 		} else {
 			w.carrier = carrier.NewChoice()
-			w.ends, w.cancel = context.WithCancel(p.ends)
+			w.lifetime, w.cancel = context.WithCancel(p.lifetime)
 		}
 		ways = append(ways, w)
 	}
@@ -135,7 +135,7 @@ func transportAt(c config.Peer, a netip.Addr) config.Transport {
 	return c.Transport
 }
 
-// dropPaths ends the paths that the next declaration of a peer, with the same ends, does not
+// dropPaths ends the paths that the next declaration of a peer, with the same endpoints, does not
 // have: first in the sessions, then their streams, SAs and guards. changing is held.
 func (d *Daemon) dropPaths(ctx context.Context, p, next *peer) {
 	var gone []config.Pair

@@ -197,7 +197,7 @@ func (d *Daemon) dropPairs(ctx context.Context, p *peer, pairs []config.Pair) {
 	for _, q := range pairs {
 		err := ipsec.ErrUnknownPeer // it never came further than the guard, which removeUnneeded takes down
 		if m := d.sas.Current(); m != nil {
-			err = m.RemovePeer(ctx, q.Connection, c.Guarded(q.Address)...)
+			err = m.RemovePeer(ctx, q.Connection, c.GuardedLinks(q.Address)...)
 		}
 		var held *guard.HeldError
 		if !errors.Is(err, ipsec.ErrUnknownPeer) && !errors.As(err, &held) {
@@ -213,7 +213,7 @@ func (d *Daemon) dropPairs(ctx context.Context, p *peer, pairs []config.Pair) {
 // nobody: what is left of its disks is tidied up by whoever drops them.
 func (d *Daemon) cutOffPeer(p *peer, why error) {
 	p.cancel()
-	d.disks.EndSessions(func(_ *local.Consumer, ends context.Context) bool { return ends == p.ends })
+	d.disks.EndSessions(func(_ *local.Consumer, peer context.Context) bool { return peer == p.lifetime })
 	d.endStreams(p.identity, why)
 }
 

@@ -263,7 +263,7 @@ func (p *peer) noteKeys(keys credentials) {
 // identities of the first.
 func ipsecPeer(c config.Peer, pair config.Pair, local netip.Addr, keys credentials) pad.Peer {
 	q := pad.Peer{
-		Name: pair.Connection, Local: local, Remote: pair.Address, LocalID: c.LocalID, RemoteID: c.RemoteID, Links: pair.Links, Standing: pair.Standing,
+		Name: pair.Connection, Local: local, Remote: pair.Address, LocalID: c.LocalID, RemoteID: c.RemoteID, Links: pair.Links, Standing: pair.ISCSIPort,
 		Profile: c.Resolved, PSK: keys.psk, Cert: keys.cert, CAs: keys.cas, Revocation: c.Revocation,
 		Gateway: c.Gateway, Children: c.ChildSAs, IdleReap: c.IdleReap,
 	}

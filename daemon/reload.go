@@ -18,7 +18,7 @@ func (d *Daemon) Reload(ctx context.Context) (api.Reloaded, error) {
 	d.changing.Lock()
 	r, err := d.reload(ctx)
 	d.changing.Unlock()
-	d.exports.Settle()
+	d.exports.AwaitStorage()
 	return r, err
 }
 
@@ -97,7 +97,7 @@ func (d *Daemon) applyConfig(ctx context.Context, old, next *config.Config) []st
 			d.forgetPeer(p)
 			for _, at := range d.disks.List(attach.From(p.cfg.Name)) {
 				forgot = true
-				d.disks.Drop(at)
+				d.disks.DetachInBackground(at)
 				say("%s detached, since its peer is removed", at.Key)
 			}
 			removed.Go(func() { d.dropPeer(ctx, p) })
@@ -148,7 +148,7 @@ func (d *Daemon) applyConfig(ctx context.Context, old, next *config.Config) []st
 // configuration does not have, or has as others.
 func (d *Daemon) cutOffChanged(next *config.Config) {
 	for _, p := range d.peers.list() {
-		if n, ok := next.Peer(p.cfg.Name); !ok || !n.SameEnds(p.cfg) {
+		if n, ok := next.Peer(p.cfg.Name); !ok || !n.SameEndpoints(p.cfg) {
 			d.cutOffPeer(p, fmt.Errorf("peer %s has changed, or is removed from the configuration", p.cfg.Name))
 		}
 	}
@@ -172,7 +172,7 @@ func (d *Daemon) forgetPeer(p *peer) {
 // another peer by its identity.
 func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 	next := newPeer(n)
-	same := n.SameEnds(p.cfg)
+	same := n.SameEndpoints(p.cfg)
 	if same {
 		next.takeOver(p)
 	}

@@ -40,7 +40,7 @@ func (d *Daemon) applyShares(old, next *config.Config) []string {
 	}
 	failed("limits", d.dev.SetLimits(next.Limits.Device))
 	failed("quota of peers", d.dev.SetPeerQuota(next.Limits.PerPeer))
-	say(old.SaidLimits() != next.SaidLimits() || old.Limits.PerPeer != next.Limits.PerPeer, "limits")
+	say(old.ConfiguredLimits() != next.ConfiguredLimits() || old.Limits.PerPeer != next.Limits.PerPeer, "limits")
 	for _, name := range config.ServiceNames() {
 		u := d.ulps[name]
 		failed("quota of "+name, d.dev.SetQuota(u, next.Services[name].Limits))

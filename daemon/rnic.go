@@ -36,7 +36,7 @@ func (d *Daemon) openRNIC() error {
 	d.probes = probe.NewServer(d.ulps[config.ServicePing], d.log)
 	d.targets = d.newTargets()
 	d.exports = export.New(export.Config{
-		Lend: func(name string, storage block.Storage) { d.targets.Lend(name, storage) }, Recall: d.targets.Recall,
+		LUNOpened: func(name string, storage block.Storage) { d.targets.SetStorage(name, storage) }, LUNClosing: d.targets.RemoveStorage,
 		Log: d.log, StateDir: d.config().StateDir, Closing: d.opt.closing, Identities: d.allowedIdentities, EndStreams: d.abortStreams, Offered: d.endOvertrusted, NameOf: d.peers.nameOf,
 		Trust: func(e config.Export) verbs.TrustModel { return d.config().ExportTrust(e).Model() },
 	})
@@ -158,7 +158,7 @@ func (d *Daemon) listenAt(ctx context.Context, at netip.AddrPort, tc *transport.
 func (d *Daemon) awaitedPeers(next *config.Config) (all []listen.Awaited) {
 	for _, c := range next.Peers {
 		local := c.LocalAddress
-		if p := d.peers.byName(c.Name); p != nil && c.SameEnds(p.cfg) {
+		if p := d.peers.byName(c.Name); p != nil && c.SameEndpoints(p.cfg) {
 			local = p.localAddr()
 		}
 		if !local.IsValid() {

@@ -41,7 +41,7 @@ func (d *Daemon) Status(ctx context.Context) api.Status {
 func (d *Daemon) sessionStates(who local.Caller) []api.Session {
 	now := time.Now()
 	out := []api.Session{}
-	for _, s := range d.disks.Sessions(func(by *local.Consumer, _ string) bool { return who.All || by == who.Consumer }) {
+	for _, s := range d.disks.Sessions(func(by *local.Consumer, _ string) bool { return who.Privileged || by == who.Consumer }) {
 		v := api.Session{ULP: s.By.Name, Peer: s.Peer, Role: "client", State: s.State.String(), Streams: len(s.Conns), Reconnects: s.Reconnects, InFlight: s.InFlight, AgeSeconds: now.Sub(s.Since).Seconds()}
 		if s.IsPaused() {
 			v.State = api.PeerPaused
@@ -58,7 +58,7 @@ func (d *Daemon) sessionStates(who local.Caller) []api.Session {
 		v.RTRS, v.RNBD = lowestVersion(versions), s.RNBD.String()
 		out = append(out, v)
 	}
-	if !who.All {
+	if !who.Privileged {
 		return out
 	}
 	for _, s := range d.sessions.Sessions() {

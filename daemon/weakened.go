@@ -9,8 +9,8 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-func mayAskAll(who local.Caller) bool     { return who.All || !checks.On(checks.LocalPrivilege) }
-func mayNameOthers(who local.Caller) bool { return who.All || !checks.On(checks.LocalOwner) }
+func mayAskAll(who local.Caller) bool     { return who.Privileged || !checks.On(checks.LocalPrivilege) }
+func mayNameOthers(who local.Caller) bool { return who.Privileged || !checks.On(checks.LocalOwner) }
 func owns(who local.Caller, name string) bool {
 	return name == who.Name || !checks.On(checks.LocalOwner)
 }
@@ -19,7 +19,7 @@ func maxBody(who local.Caller) int64 {
 	if !checks.On(checks.LocalBody) {
 		return math.MaxInt64
 	}
-	if who.All {
+	if who.Privileged {
 		return maxRequest
 	}
 	return maxULPRequest

@@ -1,6 +1,7 @@
-// Package attach has the disks of peers that the users of this host have attached. Each stands
-// on an NBD socket of its own, and those of one user and one peer share a session. Which ones
-// there are is written down, and they come back with the next start of the daemon.
+// Package attach has the disks of peers that the users of this host have attached. Each is served on
+// an NBD socket or a vhost-user socket of its own, or as a block device, and the disks that one user
+// has from one peer share a session. The list of attached disks is saved, and restored when the daemon
+// starts.
 package attach
 
 import (
@@ -40,7 +41,7 @@ const (
 	// servedTime bounds how long a disk waits for its server to end, which cuts clients off
 	// after two seconds, but may be in a call from which the kernel does not return.
 	servedTime = 5 * time.Second
-	// progressEvery is how often a waiting user hears why.
+	// progressEvery is how often a waiting user is told why it takes so long.
 	progressEvery = 500 * time.Millisecond
 )
 
@@ -56,8 +57,8 @@ type Config struct {
 	// Peer finds a peer by name. It fails with an *api.Error where there is none.
 	Peer    func(name string) (Peer, error)
 	Devices *device.Driver
-	// Choose is the transport of the next streams by a path to a peer, and who wants to know
-	// how they fared. Health is what its status says.
+	// Choose returns the transport of the next streams by a path to a peer, and a function that is to be
+	// called with the result of opening them. Health is the state of the peer that status shows.
 	Choose func(ctx context.Context, by *local.Consumer, p Peer, path string) (*transport.Config, func(error), error)
 	Health func(Peer) (state string, problem *api.Error)
 }
@@ -66,10 +67,10 @@ type Config struct {
 type Peer interface {
 	Declared() config.Peer
 	Identity() transport.Identity
-	// Ends ends with the peer's ends: when it is removed, or another declaration has others.
-	Ends() context.Context
-	// EachCarrier makes an attempt, and another while it is the carrier that fails.
-	EachCarrier(ctx context.Context, attempt func() error) error
+	// Lifetime ends when the peer is removed, or declared with other endpoints.
+	Lifetime() context.Context
+	// TryCarriers calls attempt, and again with the next carrier while it is the carrier that fails.
+	TryCarriers(ctx context.Context, attempt func() error) error
 	// Unreachable says why it was not reached.
 	Unreachable(err error) *api.Error
 }
@@ -82,8 +83,8 @@ type Attacher struct {
 
 	// Lock order: Attacher.saving, session.changing, Attacher, Attachment.
 	saving  sync.Mutex    // held while the state is written
-	toSave  atomic.Uint64 // calls of remember
-	saved   uint64        // those that what is written has; guarded by saving
+	toSave  atomic.Uint64 // calls of save
+	saved   uint64        // the last of these whose state has been written; guarded by saving
 	unsaved atomic.Bool   // the state could not be written
 
 	mu        sync.Mutex // guards the fields below it; taken before an attachment's and a consumer's
@@ -129,12 +130,12 @@ func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachR
 		err = at.await(ctx)
 	} else if err = a.removeStale(at); err == nil {
 		at.migration = req.Migration
-		err = a.bringUpRetrying(ctx, at) // which has written it down
+		err = a.bringUpRetrying(ctx, at) // which has saved it
 	}
 	if err != nil {
 		if created {
 			a.rollBack(at)
-			a.SaveOrLog() // it was written down before it was used, or meanwhile, with others
+			a.SaveOrLog() // it had been saved before it was used, or meanwhile, with others
 		}
 		return api.Attachment{}, a.failure(p, who, at.Key, err, limit)
 	}
@@ -149,7 +150,7 @@ func (a *Attacher) peer(who local.Caller, name string) (Peer, error) {
 	return a.cfg.Peer(name)
 }
 
-// reportProgress tells a waiting user what the peer's state is, whenever it changes.
+// reportProgress reports the peer's state to a waiting user, whenever it changes.
 func (a *Attacher) reportProgress(ctx context.Context, p Peer, who local.Caller, emit func(api.Event)) {
 	last, name := "", p.Declared().Name
 	for range rate.Ticks(ctx, progressEvery) {
@@ -178,8 +179,8 @@ func (a *Attacher) findOrAdd(ctx context.Context, who local.Caller, k Disk, w fr
 	if err := who.MayAttach(k.Peer, k.Export); err != nil {
 		return nil, false, err
 	}
-	if ctx.Err() != nil || who.Ended() {
-		return nil, false, who.ErrChanged()
+	if ctx.Err() != nil || who.RightsChanged() {
+		return nil, false, who.ErrRightsChanged()
 	}
 	before := a.disks[k]
 	if before != nil && (!before.isOrphan() || before.frontEnd != w) {
@@ -226,7 +227,7 @@ func (a *Attacher) bringUpRetrying(ctx context.Context, at *Attachment) error {
 		case errors.Is(err, ipsec.ErrNotConnected):
 			lost = err
 		case err != nil && lost != nil && ctx.Err() != nil:
-			return lost // it is over in the middle of an attempt
+			return lost // ctx has ended in the middle of an attempt
 		default:
 			return err
 		}

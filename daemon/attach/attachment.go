@@ -43,8 +43,8 @@ type Attachment struct {
 	gone      chan struct{}      // closed when it is detached
 	ended     chan struct{}      // closed when nothing of it is left
 
-	dropping sync.Once
-	isFinal  atomic.Bool // its end is that of its block device, too
+	endOnce    sync.Once
+	isDetached atomic.Bool // its block device ends with it
 
 	mu          sync.Mutex // guards the fields below it
 	since       time.Time
@@ -56,11 +56,11 @@ type Attachment struct {
 	disk        *rnbd.Disk // nil until it is up, like what follows
 	server      *nbd.Server
 	stop        context.CancelFunc
-	served      chan struct{}  // closed when the server has ended
-	guard       *local.Guarded // of a ULP's disk: who connects to it
-	block       *device.Device // nil if it is on a socket
-	release     func()         // ends that its device is held, nil: it is not
-	guest       *vhost.Server  // in place of server, nil if it is on no vhost-user socket
+	served      chan struct{}             // closed when the server has ended
+	users       *local.RestrictedListener // of a ULP's disk: who connects to it
+	block       *device.Device            // nil if it is on a socket
+	release     func()                    // ends that its device is held, nil: it is not
+	vhostServer *vhost.Server             // in place of server, nil if it is on no vhost-user socket
 }
 
 // await waits for an attachment that somebody else brings up.
@@ -197,8 +197,8 @@ func (at *Attachment) stats() (st nbd.Stats, dk *rnbd.Disk) {
 	if at.server != nil {
 		st, _ = at.server.Stats(at.Key.Export)
 	}
-	if at.guest != nil {
-		st = guestStats(at.guest.Stats())
+	if at.vhostServer != nil {
+		st = vhostStats(at.vhostServer.Stats())
 	}
 	return st, at.disk
 }
@@ -242,7 +242,7 @@ func setState(v *api.Attachment, k Disk, i rnbd.DiskInfo, oldest time.Duration) 
 	switch {
 	case i.Err != nil:
 		v.State = api.AttachFailed
-		if v.Problem = refusedDisk(local.Caller{All: true}, k, i.Err); v.Problem != nil {
+		if v.Problem = refusedDisk(local.Caller{Privileged: true}, k, i.Err); v.Problem != nil {
 			break
 		}
 		v.Problem = &api.Error{Code: codeOf(i.Err), Message: fmt.Sprintf("%s: %v", k, i.Err), Fix: "I/O fails until the peer lets it be opened again"}

@@ -106,7 +106,7 @@ func (a *Attacher) serveDevice(at *Attachment, s *session, dk *rnbd.Disk, srv *n
 	at.block = block
 	at.mu.Unlock()
 	if !at.noteUp(s, dk, srv, stop, served) {
-		if at.isFinal.Load() {
+		if at.isDetached.Load() {
 			a.removeDevice(at)
 		}
 		stop()
@@ -118,10 +118,10 @@ func (a *Attacher) serveDevice(at *Attachment, s *session, dk *rnbd.Disk, srv *n
 	return nil
 }
 
-// removeStale sees to it that no I/O reaches the disk of a new attachment that a kernel or a guest
-// had requested of another. An orphan that it replaces had the same disk, which is written down
-// of it. A device of its name that is there without one is nobody's, and ends, unless it is in
-// use. It fails with an *api.Error.
+// removeStale makes sure that no I/O that a kernel or a guest requested of another disk reaches the disk
+// of a new attachment. If that replaces an orphan, it is the same disk, as the orphan's claim says. A
+// device of its name without an orphan belongs to nobody, and is removed, unless it is in use. It fails
+// with an *api.Error.
 func (a *Attacher) removeStale(at *Attachment) error {
 	switch {
 	case at.frontEnd == frontEnd{}: // clients of an NBD socket were disconnected
@@ -143,8 +143,7 @@ func (a *Attacher) removeStale(at *Attachment) error {
 	return a.cfg.Devices.Remove(at.device)
 }
 
-// holdDevice keeps the I/O of a device waiting that an earlier life of the daemon has left, until
-// releaseDevice.
+// holdDevice keeps the I/O of a device that an earlier daemon has left waiting until releaseDevice.
 func (a *Attacher) holdDevice(at *Attachment) {
 	at.mu.Lock()
 	held := at.release != nil
@@ -152,7 +151,7 @@ func (a *Attacher) holdDevice(at *Attachment) {
 	if at.device == "" || held {
 		return
 	}
-	release := a.cfg.Devices.Hold(context.Background(), at.device, at.log)
+	release := a.cfg.Devices.HoldIO(context.Background(), at.device, at.log)
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	at.release = release
@@ -189,8 +188,8 @@ func (at *Attachment) followSize(ctx context.Context, block *device.Device, dk *
 	}
 }
 
-// removeDevice ends the block device of a disk that is detached, whether it is served or
-// has been left by an earlier life of the daemon.
+// removeDevice ends the block device of a disk that is detached, whether this daemon serves it or an
+// earlier one has left it.
 func (a *Attacher) removeDevice(at *Attachment) {
 	at.mu.Lock()
 	block := at.block

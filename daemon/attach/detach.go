@@ -10,9 +10,8 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/local"
 )
 
-// Detach ends an attachment and forgets it. While NBD clients are connected it
-// takes force. It fails with an *api.Error, also where the disk is detached and that could
-// not be written down.
+// Detach ends an attachment and forgets it. While NBD clients are connected that needs force. It fails
+// with an *api.Error, also where the disk is detached and that could not be saved.
 func (a *Attacher) Detach(k Disk, force bool) error {
 	a.mu.Lock()
 	at := a.disks[k]
@@ -46,7 +45,7 @@ func (a *Attacher) Detach(k Disk, force bool) error {
 // detach ends an attachment: NBD clients, the disk, the session if it was the
 // last one.
 func (a *Attacher) detach(at *Attachment) {
-	at.isFinal.Store(true)
+	at.isDetached.Store(true)
 	a.forget(at)
 	a.end(at)
 }
@@ -73,16 +72,17 @@ func (a *Attacher) rollBack(at *Attachment) {
 	a.end(at)
 }
 
-// Drop is detaching that waits for nobody: NBD clients are told nothing more, and the
-// rest is done in the background; see Await.
-func (a *Attacher) Drop(list ...*Attachment) {
+// DetachInBackground detaches disks without waiting: their NBD clients get no more answers at once, and
+// the rest is done in the background; see AwaitEnded.
+func (a *Attacher) DetachInBackground(list ...*Attachment) {
 	for _, at := range list {
-		at.isFinal.Store(true)
+		at.isDetached.Store(true)
 	}
 	a.endInBackground(list...)
 }
 
-// endInBackground is Drop for disks that come back: the I/O of block devices waits for that.
+// endInBackground is DetachInBackground for disks that come back: the I/O of block devices waits until
+// then.
 func (a *Attacher) endInBackground(list ...*Attachment) {
 	a.forget(list...)
 	for _, at := range list {
@@ -99,17 +99,17 @@ func (a *Attacher) ApplyULP(c *local.Consumer) {
 	u := c.Declared()
 	for _, at := range a.List(Of(c)) {
 		if u.MayAttach(at.Key.Peer, at.Key.Export) {
-			at.recheck()
+			at.closeForbiddenClients()
 			continue
 		}
 		a.log.Info("a disk that its ULP may not attach any more is detached", "ulp", c.Name, "disk", at.Key.String())
-		a.Drop(at)
+		a.DetachInBackground(at)
 	}
 }
 
-// end is drop without forgetting.
+// end ends an attachment once, and waits for that. It does not forget it.
 func (a *Attacher) end(at *Attachment) {
-	at.dropping.Do(func() {
+	at.endOnce.Do(func() {
 		defer close(at.ended)
 		at.cancel()
 		close(at.gone)
@@ -119,7 +119,7 @@ func (a *Attacher) end(at *Attachment) {
 		if before != nil {
 			<-before.ended
 		}
-		if at.device != "" && at.isFinal.Load() {
+		if at.device != "" && at.isDetached.Load() {
 			a.removeDevice(at)
 		}
 		if dk == nil {
@@ -144,8 +144,8 @@ func (a *Attacher) end(at *Attachment) {
 	})
 }
 
-// Close ends all at the daemon's end; they come back with the next start. What is attached
-// is known, and written down, if the daemon was up.
+// Close ends all disks when the daemon ends; the next start restores them. Only a daemon that was up
+// knows which disks are attached, and saves them.
 func (a *Attacher) Close(up bool) {
 	var wg sync.WaitGroup
 	for _, at := range a.List(nil) {

@@ -17,12 +17,13 @@ func errDetached(k Disk) error {
 	return &api.Error{Code: api.CodeNotFound, Message: k.String() + " has been detached meanwhile"}
 }
 
-// ErrPeerChanged is what whoever waits for a peer is told that has other ends meanwhile.
+// ErrPeerChanged is the error for those who wait for a peer that has been declared with other endpoints
+// meanwhile.
 func ErrPeerChanged(peer string) *api.Error {
 	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s has changed meanwhile", peer), Fix: "try again"}
 }
 
-// codeOf is the code of an error that is no *api.Error.
+// codeOf returns the code for an error that is no *api.Error.
 func codeOf(err error) string {
 	switch {
 	case errors.Is(err, rnbd.ErrNotFound):
@@ -48,15 +49,15 @@ func (a *Attacher) restoreError(k Disk, err error) *api.Error {
 	return e
 }
 
-// failure says why a disk cannot be attached.
+// failure explains why a disk cannot be attached.
 func (a *Attacher) failure(p Peer, who local.Caller, k Disk, err error, limit time.Duration) *api.Error {
 	prefixed := func(e *api.Error) *api.Error {
 		c := *e
 		c.Message = fmt.Sprintf("cannot attach %s: %s", k, e.Message)
 		return &c
 	}
-	if who.Ended() {
-		return prefixed(who.ErrChanged())
+	if who.RightsChanged() {
+		return prefixed(who.ErrRightsChanged())
 	}
 	if e := who.QuotaProblem(err); e != nil {
 		return prefixed(e)
@@ -84,7 +85,7 @@ func (a *Attacher) failure(p Peer, who local.Caller, k Disk, err error, limit ti
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Message = fmt.Sprintf("cannot attach %s: peer %s at %s was not reached within %v", k, k.Peer, p.Declared().AddrPort(), limit)
 		e.Fix = "is the daemon running there, and does `ironwarp peer ls` there show this host?"
-		if _, problem := a.cfg.Health(p); problem != nil && who.All {
+		if _, problem := a.cfg.Health(p); problem != nil && who.Privileged {
 			e.Message += "\n" + problem.Message
 			e.Fix = cmp.Or(problem.Fix, e.Fix)
 		}
@@ -110,8 +111,8 @@ var refusedDisks = []struct {
 	{rnbd.ErrWritesLost, api.CodeUnavailable, "unmount what is on it, `ironwarp detach --force %[1]s`, `ironwarp attach %[1]s`, and check the file system before it is mounted"},
 }
 
-// refusedDisk says why a disk is not opened, nil for another error. Who else has it is
-// told to root.
+// refusedDisk explains why a disk is not opened; nil for another error. Only root learns who else has
+// it.
 func refusedDisk(who local.Caller, k Disk, err error) *api.Error {
 	for _, r := range refusedDisks {
 		if !errors.Is(err, r.err) {
@@ -119,7 +120,7 @@ func refusedDisk(who local.Caller, k Disk, err error) *api.Error {
 		}
 		e := &api.Error{Code: r.code, Message: err.Error(), Fix: r.fix}
 		var o *rnbd.OpenError
-		if !who.All && errors.As(err, &o) {
+		if !who.Privileged && errors.As(err, &o) {
 			e.Message = (&rnbd.OpenError{Export: o.Export, Detail: "not told", Err: o.Err}).Error()
 		}
 		if r.err != rnbd.ErrInUse && r.err != rnbd.ErrDamaged {

@@ -12,8 +12,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// Begin brings back what was written down.
-func (a *Attacher) Begin(list []Saved) {
+// RestoreSaved brings back the disks that an earlier daemon has saved.
+func (a *Attacher) RestoreSaved(list []Saved) {
 	a.saving.Lock() // until all are there
 	defer a.saving.Unlock()
 	for _, s := range list {
@@ -22,8 +22,8 @@ func (a *Attacher) Begin(list []Saved) {
 	a.Resume()
 }
 
-// Suspend ends disks until Resume: their peer has other ends, or their ULP is replaced. It
-// does not wait, and until then they are among those that are written down.
+// Suspend ends disks until Resume: their peer has other endpoints, or their ULP is replaced. It
+// does not wait, and until then they are saved with the others.
 func (a *Attacher) Suspend(list ...*Attachment) {
 	a.mu.Lock()
 	for _, at := range list {
@@ -70,7 +70,7 @@ func (a *Attacher) restore(s Saved, before *Attachment) (waits bool) {
 		cancel()
 		c.Requests.Done()
 	}
-	at, created, err := a.findOrAdd(ctx, local.Caller{Consumer: c, UID: s.UID, All: s.ULP == "" || c.Declared().Privileged}, s.Disk, frontEnd{s.Device, s.VhostUser}, identity, cancel, true)
+	at, created, err := a.findOrAdd(ctx, local.Caller{Consumer: c, UID: s.UID, Privileged: s.ULP == "" || c.Declared().Privileged}, s.Disk, frontEnd{s.Device, s.VhostUser}, identity, cancel, true)
 	if err != nil || !created {
 		release()
 		if err != nil {
@@ -142,8 +142,8 @@ func (a *Attacher) RestoreOrphans() {
 	a.Resume()
 }
 
-// AwaitDevices waits for the block devices that come back to be there, for a time: what is
-// not there by then comes later.
+// AwaitDevices waits a while for the block devices of restored disks: those that are not there by then
+// come later.
 func (a *Attacher) AwaitDevices(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, deviceTime)
 	defer cancel()
@@ -158,8 +158,8 @@ func (a *Attacher) AwaitDevices(ctx context.Context) {
 	}
 }
 
-// Await waits until disks have ended that were dropped or suspended.
-func Await(list []*Attachment) {
+// AwaitEnded waits until disks have ended that were dropped or suspended.
+func AwaitEnded(list []*Attachment) {
 	for _, at := range list {
 		<-at.ended
 	}

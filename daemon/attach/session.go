@@ -29,10 +29,10 @@ type sessionKey struct {
 
 // session is the block session of a local consumer with a peer, which all the disks
 // share that it has attached there. It is open while there are users, and until the
-// peer has other ends.
+// peer has other endpoints.
 type session struct {
-	ends context.Context // of the peer
-	gate chan struct{}   // capacity 1; held while it is opened or closed
+	lifetime context.Context // of the peer
+	gate     chan struct{}   // capacity 1; held while it is opened or closed
 
 	changing sync.Mutex             // held while its paths change
 	paths    map[string]config.Path // by name, as it has them; guarded by session.changing
@@ -46,24 +46,24 @@ type session struct {
 func (a *Attacher) sessionFor(k sessionKey, p Peer) (*session, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if p.Ends().Err() != nil {
+	if p.Lifetime().Err() != nil {
 		return nil, ErrPeerChanged(k.peer)
 	}
 	s := a.sessions[k]
-	if s == nil || s.ends != p.Ends() {
-		s = &session{ends: p.Ends(), gate: make(chan struct{}, 1)}
+	if s == nil || s.lifetime != p.Lifetime() {
+		s = &session{lifetime: p.Lifetime(), gate: make(chan struct{}, 1)}
 		a.sessions[k] = s
 	}
 	return s, nil
 }
 
-// EndSessions ends the open sessions that a condition names: by whom, and what ends with the
-// peer's ends. I/O in flight fails, and nothing connects anew. It does not wait.
-func (a *Attacher) EndSessions(which func(by *local.Consumer, ends context.Context) bool) {
+// EndSessions ends the open sessions for which which is true, by their consumer and the lifetime of their
+// peer. I/O in flight fails, and nothing connects anew. It does not wait.
+func (a *Attacher) EndSessions(which func(by *local.Consumer, peer context.Context) bool) {
 	open := map[*rnbd.Client]*local.Consumer{}
 	a.mu.Lock()
 	for k, s := range a.sessions {
-		if !which(k.by, s.ends) {
+		if !which(k.by, s.lifetime) {
 			continue
 		}
 		delete(a.sessions, k)
@@ -90,7 +90,7 @@ type Session struct {
 	rtrs.ClientInfo
 }
 
-// Sessions are the open sessions that a condition names, root's first.
+// Sessions are the open sessions for which which is true, root's first.
 func (a *Attacher) Sessions(which func(by *local.Consumer, peer string) bool) (list []Session) {
 	open := map[sessionKey]*rnbd.Client{}
 	a.mu.Lock()
@@ -109,8 +109,7 @@ func (a *Attacher) Sessions(which func(by *local.Consumer, peer string) bool) (l
 	return list
 }
 
-// EachSession does something to each open session with a peer, and returns how many there
-// are.
+// EachSession calls do with each open session with a peer, and returns how many there are.
 func (a *Attacher) EachSession(peer string, do func(*rtrs.Client)) int {
 	var open []*rnbd.Client
 	a.mu.Lock()
@@ -135,9 +134,9 @@ func (a *Attacher) joinSession(ctx context.Context, by *local.Consumer, p Peer) 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.ends, cancel)()
+	defer context.AfterFunc(s.lifetime, cancel)()
 	fail := func(err error) (*session, *rnbd.Client, error) {
-		if s.ends.Err() != nil {
+		if s.lifetime.Err() != nil {
 			err = ErrPeerChanged(k.peer)
 		}
 		return nil, nil, err
@@ -161,7 +160,7 @@ func (a *Attacher) joinSession(ctx context.Context, by *local.Consumer, p Peer) 
 		return fail(err)
 	}
 	a.mu.Lock()
-	ended := s.ends.Err() != nil || a.sessions[k] != s
+	ended := s.lifetime.Err() != nil || a.sessions[k] != s
 	if !ended {
 		s.cl, s.users = cl, 1
 	}
@@ -175,21 +174,21 @@ func (a *Attacher) joinSession(ctx context.Context, by *local.Consumer, p Peer) 
 
 // pathOf is a path of a session with a peer.
 func (a *Attacher) pathOf(by *local.Consumer, p Peer, q config.Path) rtrs.PathConfig {
-	name, ends := p.Declared().Name, p.Ends()
+	name, lifetime := p.Declared().Name, p.Lifetime()
 	return rtrs.PathConfig{Name: q.Name, Remote: netip.AddrPortFrom(q.Address, q.Port), Choose: func(ctx context.Context) (*transport.Config, func(error), error) {
 		// Its declaration may have changed in what leaves the session as it is.
 		now, err := a.cfg.Peer(name)
 		if err != nil {
 			return nil, nil, err
 		}
-		if now.Ends() != ends {
+		if now.Lifetime() != lifetime {
 			return nil, nil, ErrPeerChanged(name)
 		}
 		return a.cfg.Choose(ctx, by, now, q.Name)
 	}}
 }
 
-// Follow has the open sessions with a peer follow a declaration of the same ends: in their
+// Follow has the open sessions with a peer follow a declaration with the same endpoints: in their
 // policies and their paths, which come and go without the others. It returns when nothing is
 // left of paths that go.
 func (a *Attacher) Follow(peer string) {
@@ -208,7 +207,7 @@ func (a *Attacher) Follow(peer string) {
 
 func (a *Attacher) followPaths(k sessionKey, s *session) {
 	p, err := a.cfg.Peer(k.peer)
-	if err != nil || p.Ends() != s.ends {
+	if err != nil || p.Lifetime() != s.lifetime {
 		return // it ends
 	}
 	s.changing.Lock()
@@ -274,7 +273,7 @@ func (a *Attacher) connect(ctx context.Context, by *local.Consumer, p Peer, s *s
 	s.changing.Lock()
 	s.paths, s.declared = paths, c
 	s.changing.Unlock()
-	err = p.EachCarrier(ctx, func() (err error) {
+	err = p.TryCarriers(ctx, func() (err error) {
 		cl, err = rnbd.Connect(ctx, rnbd.ClientConfig{
 			RTRS: rtrs.ClientConfig{
 				ULP: by.Disks, Name: a.sessionName(by), Trust: by.Disks.Trust(),
@@ -300,8 +299,8 @@ func (a *Attacher) Offers(ctx context.Context, who local.Caller, peer string) ([
 	defer context.AfterFunc(a.cfg.Context, cancel)()
 	fail := func(err error) ([]api.Offer, error) {
 		switch e := who.QuotaProblem(err); {
-		case who.Ended():
-			return nil, who.ErrChanged()
+		case who.RightsChanged():
+			return nil, who.ErrRightsChanged()
 		case e != nil:
 			return nil, e
 		}

@@ -73,8 +73,8 @@ func (at *Attachment) nbdConfig() nbd.Config {
 	return cfg
 }
 
-// listen listens at an attachment's socket. That of a ULP's disk belongs to the
-// user who attached it, and whoever connects is asked for as well.
+// listen listens at an attachment's socket. That of a ULP's disk belongs to the user who attached it, and
+// the kernel is asked who connects to it as well.
 func (a *Attacher) listen(ctx context.Context, at *Attachment) (net.Listener, error) {
 	k := at.Key
 	if k.ULP == "" {
@@ -100,27 +100,27 @@ func (a *Attacher) listen(ctx context.Context, at *Attachment) (net.Listener, er
 		err = os.Lchown(at.socket, int(at.uid), -1)
 	}
 	if several || errors.Is(err, fs.ErrPermission) {
-		// It is for several users, or the daemon is no root: then only the question
-		// who connects keeps others away. The socket stays the daemon's, which may not
+		// It is for several users, or the daemon is not root: then only asking who connects keeps
+		// others away. The socket stays the daemon's, which may not
 		// be allowed to change the mode of others' files (CAP_FOWNER).
 		err = os.Chmod(at.socket, 0o666)
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	s := local.Guard(l, func(u local.User) bool { return a.cfg.Users.MayOpen(u, k.ULP) })
+	s := local.Restrict(l, func(u local.User) bool { return a.cfg.Users.MayOpen(u, k.ULP) })
 	at.mu.Lock()
-	at.guard = s
+	at.users = s
 	at.mu.Unlock()
 	return s, nil
 }
 
-// recheck ends the NBD clients of users who are not of the ULP any more.
-func (at *Attachment) recheck() {
+// closeForbiddenClients ends the NBD clients of users who are not of the ULP any more.
+func (at *Attachment) closeForbiddenClients() {
 	at.mu.Lock()
-	s := at.guard
+	s := at.users
 	at.mu.Unlock()
 	if s != nil {
-		s.Recheck()
+		s.CloseForbidden()
 	}
 }

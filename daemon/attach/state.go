@@ -89,23 +89,22 @@ func Load(dir string) ([]Saved, error) {
 	return s.Attachments, nil
 }
 
-// SaveOrLog saves what is attached. A failure goes to the log alone.
+// SaveOrLog saves which disks are attached. It only logs a failure.
 func (a *Attacher) SaveOrLog() {
 	if err := a.save(); err != nil {
 		a.log.Error("cannot write down which disks are attached; the daemon keeps trying", "error", err)
 	}
 }
 
-// Retry writes down what could not be written before.
+// Retry saves what could not be saved before.
 func (a *Attacher) Retry() {
 	if a.unsaved.Load() && a.save() == nil {
 		a.log.Info("which disks are attached could be written down at last")
 	}
 }
 
-// save saves what is attached. What cannot be written is tried again
-// by Retry. Those who come while it is being written share the next time, so that
-// many disks at once are not written down once for each.
+// save saves which disks are attached. Retry tries again what cannot be written. Callers that come while
+// the file is being written share the next write, so that many disks at once do not take one each.
 func (a *Attacher) save() *api.Error {
 	mine := a.toSave.Add(1)
 	a.saving.Lock()

@@ -73,13 +73,13 @@ func (a *Attacher) serveVhost(ctx context.Context, at *Attachment, s *session, d
 	}
 	srv := vhost.NewServer(vhost.Config{Device: dk, Serial: at.Key.Export, Attachment: dk.Claim().Attachment, Logger: at.log})
 	at.mu.Lock()
-	at.guest = srv
+	at.vhostServer = srv
 	at.mu.Unlock()
 	return a.serveSocket(at, s, dk, nil, ln, srv.Serve, "vhost-user", "vhost_user_socket")
 }
 
-// guestStats are a vhost-user server's figures as an NBD server has them.
-func guestStats(g vhost.Stats) (st nbd.Stats) {
+// vhostStats are a vhost-user server's figures as an NBD server has them.
+func vhostStats(g vhost.Stats) (st nbd.Stats) {
 	if g.Connected {
 		st.Clients = 1
 	}

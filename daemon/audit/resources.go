@@ -79,7 +79,7 @@ func (v *view) smallShares() []api.Weakness {
 		}
 	}
 	for word, need := range map[string]int64{"protection_domains": v.c.Limits.Device.Streams, "cq_entries": v.c.Limits.Device.Streams * entries} {
-		if have := v.c.ForExports(word); have < need && len(v.c.Exports) > 0 {
+		if have := v.c.AvailableForExports(word); have < need && len(v.c.Exports) > 0 {
 			out = append(out, api.Weakness{Setting: fmt.Sprintf("limits: %s: %d", word, config.Amount(v.c.Limits.Device, word)),
 				Effect: fmt.Sprintf("exports can count on %d, and all streams take %d: they are not counted for each peer, and one with many streams can keep others out", have, need),
 				Fix:    fmt.Sprintf("remove that line, raise it to %d, or lower limits: streams", 2*need)})

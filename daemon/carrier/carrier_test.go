@@ -70,7 +70,7 @@ func TestAutoTakesWhatIsFaster(t *testing.T) {
 		{0, 700e6, errors.New("no memory"), transport.TCP, "sctp-udp: not measured, no memory, tcp 700 MB/s"},
 	} {
 		rates[transport.SCTPUDP], rates[transport.TCP], broken = step.udp, step.tcp, step.err
-		clear(p.choice.rates) // as after rateFor
+		clear(p.choice.rates) // as after rateValid
 		k, err := c.pick(t.Context(), nil, p)
 		if got := p.choice.Describe(config.TransportAuto); err != nil || k != step.want || !strings.Contains(got.Why, step.why) {
 			t.Errorf("%+v: picked %v, %v; carrier %+v", step, k, err, got)
@@ -122,7 +122,7 @@ func TestNextBestCarrierHasItsTurnInTheSameAttempt(t *testing.T) {
 		"the second for another": {[]func() error{byCarrier, func() error { return broken }}, 2, broken},
 	} {
 		n := 0
-		err := Each(t.Context(), func() error { n++; return tc.attempts[n-1]() }, p.choice)
+		err := TryEach(t.Context(), func() error { n++; return tc.attempts[n-1]() }, p.choice)
 		if n != tc.n || !errors.Is(err, tc.err) {
 			t.Errorf("%s: %d attempts, %v; want %d, %v", name, n, err, tc.n, tc.err)
 		}
@@ -130,7 +130,7 @@ func TestNextBestCarrierHasItsTurnInTheSameAttempt(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	n := 0
-	if err := Each(over, func() error { n++; return byCarrier() }, p.choice); n != 1 || !errors.Is(err, broken) {
+	if err := TryEach(over, func() error { n++; return byCarrier() }, p.choice); n != 1 || !errors.Is(err, broken) {
 		t.Errorf("with nobody who waits: %d attempts, %v", n, err)
 	}
 }
@@ -138,7 +138,7 @@ func TestNextBestCarrierHasItsTurnInTheSameAttempt(t *testing.T) {
 func TestQuotaOfAULPIsNoFaultOfTheTransport(t *testing.T) {
 	c, p := newChooser(nil), newAutoPeer()
 	c.noteAttempt(p, transport.SCTPUDP, fmt.Errorf("dial: %w", &verbs.QuotaError{Resource: "streams", Principal: "ULP alice"}))
-	if p.choice.failures() != 0 || p.choice.failed(transport.SCTPUDP).fresh() {
+	if p.choice.failures() != 0 || p.choice.lastFailure(transport.SCTPUDP).isCurrent() {
 		t.Error("others' streams go over something else because a ULP had too many")
 	}
 	c.noteAttempt(p, transport.SCTPUDP, errors.New("no answer"))

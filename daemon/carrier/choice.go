@@ -20,17 +20,17 @@ type Choice struct {
 	picked    transport.Kind
 	why       string // "" before the first pick
 	tried     map[transport.Kind]failure
-	wanting   map[transport.Kind]failure // those that nothing is said against, but that cannot be taken yet
-	lacking   []transport.Kind           // of tried and wanting, at the last pick
-	asking    bool                       // for them, in the background
+	deferred  map[transport.Kind]failure // carriers that have not failed, but cannot be used yet
+	missing   []transport.Kind           // of tried and deferred: what the last pick went without
+	retrying  bool                       // pickAgain is under way
 	rates     map[transport.Kind]measured
 	fallbacks uint64
 	reached   map[netip.Addr]*pathReach // by the peer's addresses
 }
 
-// NewChoice returns one of which nothing is known.
+// NewChoice returns a Choice without any results.
 func NewChoice() *Choice {
-	return &Choice{configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, wanting: map[transport.Kind]failure{}, rates: map[transport.Kind]measured{}, reached: map[netip.Addr]*pathReach{}}
+	return &Choice{configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, deferred: map[transport.Kind]failure{}, rates: map[transport.Kind]measured{}, reached: map[netip.Addr]*pathReach{}}
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
@@ -46,7 +46,7 @@ func (ch *Choice) inUse(work []transport.Kind) transport.Kind {
 	return transport.TCP
 }
 
-// notePick notes what was picked, and reports whether that is news.
+// notePick records what was picked, and reports whether it is another carrier than before.
 func (ch *Choice) notePick(k transport.Kind, why string) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -67,7 +67,7 @@ func (ch *Choice) Describe(how config.Transport) api.Carrier {
 		v.Transport, v.Why = ch.picked.String(), ch.why
 	}
 	for _, k := range carriers {
-		if f := ch.tried[k]; f.fresh() {
+		if f := ch.tried[k]; f.isCurrent() {
 			v.Tried = append(v.Tried, api.Tried{Transport: k.String(), Error: f.err, AgainSeconds: (f.pause - time.Since(f.at)).Seconds()})
 		}
 	}
@@ -75,30 +75,30 @@ func (ch *Choice) Describe(how config.Transport) api.Carrier {
 }
 
 const (
-	// rateTime is how long each carrier is measured that auto may take, and rateFor
-	// how long that is believed.
-	rateTime = 100 * time.Millisecond
-	rateFor  = time.Hour
-	// muchFaster is what another carrier has to be than TCP, or than the one in use,
-	// so that chance decides nothing.
+	// rateTime is how long each carrier that auto may take is measured, and rateValid how long the result
+	// is used.
+	rateTime  = 100 * time.Millisecond
+	rateValid = time.Hour
+	// muchFaster is how many times as fast as the one in use, or as TCP, another carrier has to be, so
+	// that chance does not decide.
 	muchFaster = 1.2
 )
 
-// measured is what a carrier was measured to carry, in bytes a second.
+// measured is the measured throughput of a carrier, in bytes a second.
 type measured struct {
 	at    time.Time
 	bytes float64
 }
 
-// rate is what a carrier was measured to carry lately.
+// rate returns the throughput of a carrier, and whether that was measured lately.
 func (ch *Choice) rate(k transport.Kind) (bytes float64, fresh bool) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	r := ch.rates[k]
-	return r.bytes, r.fresh()
+	return r.bytes, r.isCurrent()
 }
 
-func (r measured) fresh() bool { return time.Since(r.at) < rateFor }
+func (r measured) isCurrent() bool { return time.Since(r.at) < rateValid }
 
 // isMuchFaster reports whether both were measured lately, and one is much faster than
 // the other.
@@ -106,7 +106,7 @@ func (ch *Choice) isMuchFaster(one, other transport.Kind) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	r, o := ch.rates[one], ch.rates[other]
-	return r.fresh() && o.fresh() && r.bytes > o.bytes*muchFaster
+	return r.isCurrent() && o.isCurrent() && r.bytes > o.bytes*muchFaster
 }
 
 func (ch *Choice) noteRate(k transport.Kind, bytes float64) {
@@ -116,41 +116,40 @@ func (ch *Choice) noteRate(k transport.Kind, bytes float64) {
 }
 
 const (
-	// avoidMin is how long transport: auto passes over a carrier that has failed, and
-	// waits before it asks again for one that the peer does not have yet or that could
-	// not be measured, doubling to avoidFor: most reasons pass, as does a peer's reload.
+	// avoidMin is how long transport: auto avoids a carrier that has failed, and how long it waits
+	// before it asks again for one that the peer does not have yet, or that could not be measured. It
+	// doubles up to avoidMax: most reasons pass, such as a peer's reload.
 	avoidMin = time.Second
-	avoidFor = 5 * time.Minute
+	avoidMax = 5 * time.Minute
 )
 
-// failure is an attempt with a carrier that came to nothing.
+// failure is a failed attempt with a carrier.
 type failure struct {
 	at    time.Time
 	pause time.Duration // before the next
 	err   string
 }
 
-func (f failure) fresh() bool { return !f.at.IsZero() && time.Since(f.at) < f.pause }
+func (f failure) isCurrent() bool { return !f.at.IsZero() && time.Since(f.at) < f.pause }
 
 // next is the failure that follows f, the first one if f was long ago.
 func (f failure) next(first time.Duration, err string) failure {
 	next := failure{time.Now(), first, err}
-	if !f.at.IsZero() && time.Since(f.at) < f.pause+avoidFor {
-		next.pause = min(2*f.pause, avoidFor)
+	if !f.at.IsZero() && time.Since(f.at) < f.pause+avoidMax {
+		next.pause = min(2*f.pause, avoidMax)
 	}
 	return next
 }
 
-func (ch *Choice) failed(k transport.Kind) failure {
+func (ch *Choice) lastFailure(k transport.Kind) failure {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	return ch.tried[k]
 }
 
-// Each makes an attempt that makes one or several choices of carriers, and another one while
-// it is auto's choice that fails, so that the next best has its turn. It fails as the last
-// one does.
-func Each(ctx context.Context, attempt func() error, choices ...*Choice) (err error) {
+// TryEach calls attempt, which uses one or several choices of carriers, and again as long as it fails
+// because of a carrier that auto chose, so that the next best is tried. It fails as the last attempt does.
+func TryEach(ctx context.Context, attempt func() error, choices ...*Choice) (err error) {
 	failures := func() (n uint64) {
 		for _, ch := range choices {
 			n += ch.failures()
@@ -173,41 +172,41 @@ func (ch *Choice) failures() uint64 {
 	return ch.fallbacks
 }
 
-// noteLacking notes the carriers that a pick went without for reasons that may pass.
-func (ch *Choice) noteLacking(kinds []transport.Kind, first time.Duration) {
+// setMissing records the carriers that a pick went without for reasons that may pass.
+func (ch *Choice) setMissing(kinds []transport.Kind, first time.Duration) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	ch.lacking = kinds
+	ch.missing = kinds
 	for _, k := range carriers {
-		switch w := ch.wanting[k]; {
+		switch w := ch.deferred[k]; {
 		case !slices.Contains(kinds, k):
-			delete(ch.wanting, k)
-		case !ch.tried[k].fresh() && !w.fresh():
-			ch.wanting[k] = w.next(first, "")
+			delete(ch.deferred, k)
+		case !ch.tried[k].isCurrent() && !w.isCurrent():
+			ch.deferred[k] = w.next(first, "")
 		}
 	}
 }
 
-// beginAsking reports whether it is time to ask again for what was lacking, which ends with
-// end. Once the pauses are the longest this is left undone if idle.
-func (ch *Choice) beginAsking(idle bool) bool {
+// startRetry begins another attempt for what was missing, if it is time for one, and reports whether it
+// is. endRetry ends it. Once the pauses have reached avoidMax there is none if idle.
+func (ch *Choice) startRetry(idle bool) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	due := func(k transport.Kind) bool {
-		f, w := ch.tried[k], ch.wanting[k]
-		return !f.fresh() && !w.fresh() && !(idle && max(f.pause, w.pause) >= avoidFor)
+		f, w := ch.tried[k], ch.deferred[k]
+		return !f.isCurrent() && !w.isCurrent() && !(idle && max(f.pause, w.pause) >= avoidMax)
 	}
-	if ch.asking || !slices.ContainsFunc(ch.lacking, due) {
+	if ch.retrying || !slices.ContainsFunc(ch.missing, due) {
 		return false
 	}
-	ch.asking = true
+	ch.retrying = true
 	return true
 }
 
-func (ch *Choice) endAsking() {
+func (ch *Choice) endRetry() {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	ch.asking = false
+	ch.retrying = false
 }
 
 // pathReach is what is known of one path of SCTP to a peer. Guarded by
@@ -218,7 +217,7 @@ type pathReach struct {
 	failures uint64
 }
 
-// notePath notes what is known of a path, and reports whether it is news.
+// notePath records whether a path answers, and reports whether that has changed.
 func (ch *Choice) notePath(a netip.Addr, up bool) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

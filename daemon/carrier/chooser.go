@@ -36,7 +36,7 @@ const (
 	kernelLookEvery = 30 * time.Second
 )
 
-// carriers are all that there are. TCP comes last, since who is asked over it has it.
+// carriers are all carriers. TCP comes last: the peer is asked over it, so it always works.
 var carriers = [...]transport.Kind{transport.SCTP, transport.SCTPUDP, transport.TCP}
 
 // kernelSCTP remembers whether the kernel has SCTP.
@@ -62,9 +62,9 @@ type Config struct {
 	Log *slog.Logger
 	// Run starts a goroutine that the host's end waits for.
 	Run func(func(context.Context))
-	// Root is on whose account it is asked again while sessions are up.
+	// Root is the account that questions to peers are charged to while sessions are up.
 	Root *local.Consumer
-	// Peers are those that there are, and At is the one that has an address.
+	// Peers are the peers of the configuration, and At is the one that has an address.
 	Peers func() []Peer
 	At    func(netip.Addr) (Peer, bool)
 	// Streams are those of sessions with a peer, at its address, that are up.
@@ -82,7 +82,7 @@ type Config struct {
 // Peer is a peer as it is declared now.
 type Peer interface {
 	Declared() config.Peer
-	Ends() context.Context // ends with the peer's ends
+	Lifetime() context.Context // ends when the peer is removed, or declared with other endpoints
 	// Protected is what protects streams to the peer, and the address that they come from. It
 	// fails while the peer is not set up.
 	Protected() (transport.Protector, netip.Addr, error)
@@ -112,8 +112,8 @@ func New(cfg Config) *Chooser {
 	return c
 }
 
-// KernelHas fails where the kernel has no SCTP. To ask may load its module.
-func (c *Chooser) KernelHas() error { return c.kernel.available() }
+// KernelSCTP fails where the kernel has no SCTP. To ask may load its module.
+func (c *Chooser) KernelSCTP() error { return c.kernel.available() }
 
 // transportTo returns the transport of streams to a peer over one carrier.
 func (c *Chooser) transportTo(p Peer, k transport.Kind) (*transport.Config, error) {
@@ -148,8 +148,8 @@ func (c *Chooser) dialConfig(p Peer, k transport.Kind) (verbs.DialConfig, error)
 	return verbs.DialConfig{Remote: cfg.AddrPort(), Transport: t, Setup: cfg.Setup()}, err
 }
 
-// Choose is the transport of the next streams to a peer, and who wants to know how
-// they fared. It fails where the peer is not set up, or is not reached.
+// Choose returns the transport of the next streams to a peer, and a function that is to be called with the
+// result of opening them. It fails where the peer is not set up, or is not reached.
 func (c *Chooser) Choose(ctx context.Context, by *local.Consumer, p Peer) (*transport.Config, func(error), error) {
 	how := p.Declared().Transport
 	k := how.Kinds()[0]
@@ -175,11 +175,11 @@ func (c *Chooser) pick(ctx context.Context, by *local.Consumer, p Peer) (transpo
 	if err != nil && !errors.Is(err, probe.ErrNoHello) {
 		return 0, err
 	}
-	var work, lacking []transport.Kind
+	var work, missing []transport.Kind
 	var without []string
 	for _, k := range carriers {
 		reason, passes := "", true
-		switch failed := ch.failed(k); {
+		switch failed := ch.lastFailure(k); {
 		case k == transport.TCP:
 		case err != nil:
 			reason = name + "'s ironwarp is an older one that does not say whether it has it"
@@ -188,7 +188,7 @@ func (c *Chooser) pick(ctx context.Context, by *local.Consumer, p Peer) (transpo
 			reason, passes = "this host's kernel has none", false
 		case !theirs.Has(k):
 			reason = name + " has none for this host"
-		case failed.fresh():
+		case failed.isCurrent():
 			reason = "it failed: " + failed.err
 		default:
 			tctx, cancel := context.WithTimeout(ctx, c.cfg.Trial)
@@ -204,7 +204,7 @@ func (c *Chooser) pick(ctx context.Context, by *local.Consumer, p Peer) (transpo
 		}
 		if reason != "" {
 			if passes {
-				lacking = append(lacking, k)
+				missing = append(missing, k)
 			}
 			without = append(without, fmt.Sprintf("no %s: %s", k, reason))
 			continue
@@ -217,9 +217,9 @@ func (c *Chooser) pick(ctx context.Context, by *local.Consumer, p Peer) (transpo
 		if k, why, unmeasured, err = c.fastest(ctx, by, p, work); err != nil {
 			return 0, err
 		}
-		lacking = append(lacking, unmeasured...)
+		missing = append(missing, unmeasured...)
 	}
-	ch.noteLacking(lacking, c.cfg.Avoid)
+	ch.setMissing(missing, c.cfg.Avoid)
 	why = strings.Join(append([]string{why}, without...), "; ")
 	if ch.notePick(k, why) {
 		c.log.Info("transport is picked", "peer", name, "transport", k.String(), "why", why)
@@ -235,9 +235,9 @@ func (c *Chooser) askPeer(ctx context.Context, by *local.Consumer, p Peer, k tra
 	return probe.Hello(ctx, by.Pings, dc)
 }
 
-// Ask is Choose for a request that may name a carrier. It fails as that does, and for a
+// ChooseNamed is Choose for a request that may name a carrier. It fails as that does, and for a
 // carrier that the peer has not.
-func (c *Chooser) Ask(ctx context.Context, by *local.Consumer, p Peer, asked string) (*transport.Config, func(error), error) {
+func (c *Chooser) ChooseNamed(ctx context.Context, by *local.Consumer, p Peer, asked string) (*transport.Config, func(error), error) {
 	if asked == "" {
 		return c.Choose(ctx, by, p)
 	}
@@ -266,8 +266,8 @@ func KindOf(f transport.Flow) transport.Kind {
 	return transport.TCP
 }
 
-// fastest measures carriers, the last of which is TCP. One that could not be measured
-// is neither taken for another nor left for one.
+// fastest measures carriers, the last of which is TCP. One that could not be measured is not switched to,
+// and not switched away from.
 func (c *Chooser) fastest(ctx context.Context, by *local.Consumer, p Peer, work []transport.Kind) (best transport.Kind, why string, unmeasured []transport.Kind, err error) {
 	var words []string
 	ch := p.Carrier()
@@ -318,9 +318,8 @@ func (c *Chooser) Measure(ctx context.Context, by *local.Consumer, p Peer, k tra
 	return float64(row.Operations) * float64(row.Size) / row.Elapsed.Seconds(), nil
 }
 
-// noteAttempt notes how an attempt with a carrier went. What the peer refused in words
-// is not the carrier's fault, nor is the quota of who tried: a local user must not
-// decide what others' streams are carried by.
+// noteAttempt records the result of an attempt with a carrier. A refusal by the peer is not the carrier's
+// fault, nor is the quota of whoever tried: a local user must not decide what carries others' streams.
 func (c *Chooser) noteAttempt(p Peer, k transport.Kind, err error) {
 	var refused *rtrs.RefusedError
 	var rejected *verbs.RejectedError
@@ -340,7 +339,7 @@ func (c *Chooser) noteAttempt(p Peer, k transport.Kind, err error) {
 	} else {
 		f = ch.tried[k].next(c.cfg.Avoid, oneLine(err))
 		ch.tried[k] = f
-		delete(ch.wanting, k)
+		delete(ch.deferred, k)
 		delete(ch.rates, k)
 		ch.fallbacks++
 	}
@@ -357,19 +356,19 @@ func (c *Chooser) noteAttempt(p Peer, k transport.Kind, err error) {
 // againTime bounds one decision of Reconsider's.
 const againTime = time.Minute
 
-// Reconsider picks anew, while sessions are up with transport: auto, once a carrier may
-// work that was lacking when they were made: its trial fell into the peer's reload,
-// say. Sessions go over to what is much faster than what they have. It ends with ctx.
+// Reconsider picks again while sessions with transport: auto are up, once a carrier that was missing when
+// they were made may work: the peer may have been reloading then, for one. Sessions move to a carrier
+// that is much faster than theirs. It ends with ctx.
 func (c *Chooser) Reconsider(ctx context.Context) {
 	for range rate.Ticks(ctx, c.cfg.Avoid) {
 		for _, p := range c.cfg.Peers() {
 			cfg, ch := p.Declared(), p.Carrier()
 			// An SA that is to go while nothing is sent is not kept up for ever by questions.
-			if cfg.Transport != config.TransportAuto || !ch.beginAsking(cfg.IdleReap > 0) {
+			if cfg.Transport != config.TransportAuto || !ch.startRetry(cfg.IdleReap > 0) {
 				continue
 			}
 			if len(c.cfg.Streams(p)) == 0 { // this looks through all sessions
-				ch.endAsking()
+				ch.endRetry()
 				continue
 			}
 			c.cfg.Run(func(ctx context.Context) { c.pickAgain(ctx, p) })
@@ -381,10 +380,10 @@ func (c *Chooser) Reconsider(ctx context.Context) {
 // asked again.
 func (c *Chooser) pickAgain(ctx context.Context, p Peer) {
 	name, ch := p.Declared().Name, p.Carrier()
-	defer ch.endAsking()
+	defer ch.endRetry()
 	ctx, cancel := context.WithTimeout(ctx, againTime)
 	defer cancel()
-	defer context.AfterFunc(p.Ends(), cancel)()
+	defer context.AfterFunc(p.Lifetime(), cancel)()
 	k, err := c.pick(ctx, c.cfg.Root, p)
 	if err != nil {
 		c.log.Debug("cannot ask again which transports a peer has", "peer", name, "error", err)
@@ -397,8 +396,7 @@ func (c *Chooser) pickAgain(ctx context.Context, p Peer) {
 	}
 }
 
-// OnPath is told by SCTP that a path does not answer any more, or that it answers
-// (again).
+// OnPath records that a path of SCTP does not answer any more, or that it answers again.
 func (c *Chooser) OnPath(f transport.Flow, up bool) {
 	p, ok := c.cfg.At(f.Remote.Addr())
 	if !ok || !p.Carrier().notePath(f.Remote.Addr(), up) {

@@ -42,7 +42,7 @@ type Config struct {
 	Targets       []Target // sorted by name
 	ULPs          []ULP    // in the order of the file
 
-	said map[string]Pos // where some of it is written
+	positions map[string]Pos // of some keys, by name
 }
 
 // Log is how the daemon logs.

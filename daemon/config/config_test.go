@@ -351,7 +351,7 @@ func TestSampleShowsTheDefaults(t *testing.T) {
 	if len(loud.Peers) != 6 || len(loud.Exports) != 3 || len(loud.Targets) != 1 || len(loud.ULPs) != 2 || !loud.Metrics.Listen.IsValid() || len(loud.IPsec.Profiles) != 1 {
 		t.Errorf("switched on: %+v", loud)
 	}
-	loud.Peers, loud.Exports, loud.Targets, loud.ULPs, loud.Metrics, loud.IPsec.Profiles, loud.said = nil, nil, nil, nil, Metrics{}, nil, nil
+	loud.Peers, loud.Exports, loud.Targets, loud.ULPs, loud.Metrics, loud.IPsec.Profiles, loud.positions = nil, nil, nil, nil, Metrics{}, nil, nil
 	if !reflect.DeepEqual(loud, def) {
 		t.Errorf("switched on\n got %+v\nwant %+v", loud, def)
 	}

@@ -111,7 +111,7 @@ func TestChangedProfileIsAChangedPeer(t *testing.T) {
 	if !one.Equal(read("ipsec: {profiles: {own: {child_rekey: 30m}}}\n")) {
 		t.Error("a peer that has not changed is another")
 	}
-	if !one.SameEnds(two) {
+	if !one.SameEndpoints(two) {
 		t.Error("another profile means other ends")
 	}
 }

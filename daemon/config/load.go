@@ -20,14 +20,14 @@ import (
 func Load(path string, mustExist bool) (*Config, error) { return files(nil).load(path, mustExist) }
 
 // load is Load with changed files.
-func (will files) load(path string, mustExist bool) (*Config, error) {
+func (changed files) load(path string, mustExist bool) (*Config, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
 	c := Default(path)
 	var errs Errors
-	data, err := will.read(path)
+	data, err := changed.read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !mustExist:
 	case errors.Is(err, fs.ErrNotExist):
@@ -41,20 +41,20 @@ func (will files) load(path string, mustExist bool) (*Config, error) {
 		}
 		errs = append(errs, d.errs...)
 	}
-	errs = append(errs, will.loadDir(filepath.Join(c.Dir(), peersDir), func(d *decoder, n ast.Node) {
+	errs = append(errs, changed.loadDir(filepath.Join(c.Dir(), peersDir), func(d *decoder, n ast.Node) {
 		c.Peers = append(c.Peers, d.peer(n))
 	})...)
-	errs = append(errs, will.loadDir(filepath.Join(c.Dir(), exportsDir), func(d *decoder, n ast.Node) {
+	errs = append(errs, changed.loadDir(filepath.Join(c.Dir(), exportsDir), func(d *decoder, n ast.Node) {
 		c.Exports = append(c.Exports, d.export(n))
 	})...)
-	errs = append(errs, will.loadDir(filepath.Join(c.Dir(), targetsDir), func(d *decoder, n ast.Node) {
+	errs = append(errs, changed.loadDir(filepath.Join(c.Dir(), targetsDir), func(d *decoder, n ast.Node) {
 		c.Targets = append(c.Targets, d.target(n))
 	})...)
-	placeLUNs(c)
+	addLUNExports(c)
 	if c.ControlSocket == "" {
 		c.ControlSocket = filepath.Join(c.RuntimeDir, "ironwarp.sock")
 	}
-	errs = append(errs, check(c)...)
+	errs = append(errs, checkConflicts(c)...)
 	if len(errs) > 0 {
 		return nil, errs
 	}
@@ -65,15 +65,15 @@ func (will files) load(path string, mustExist bool) (*Config, error) {
 }
 
 // loadDir reads each *.yaml of a directory, which need not exist, in order.
-func (will files) loadDir(dir string, read func(*decoder, ast.Node)) Errors {
-	names, err := will.names(dir)
+func (changed files) loadDir(dir string, read func(*decoder, ast.Node)) Errors {
+	names, err := changed.names(dir)
 	if err != nil {
 		return Errors{{Pos: Pos{File: dir}, Msg: reason(err)}}
 	}
 	var errs Errors
 	for _, name := range names {
 		d := &decoder{file: filepath.Join(dir, name), base: filepath.Dir(dir)}
-		data, err := will.read(d.file)
+		data, err := changed.read(d.file)
 		if err != nil {
 			errs = append(errs, &Error{Pos: Pos{File: d.file}, Msg: reason(err)})
 			continue
@@ -89,18 +89,18 @@ func (will files) loadDir(dir string, read func(*decoder, ast.Node)) Errors {
 }
 
 // names lists the configuration files of a directory, in order.
-func (will files) names(dir string) ([]string, error) {
+func (changed files) names(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	var names []string
 	for _, e := range entries {
-		if _, changes := will[filepath.Join(dir, e.Name())]; !changes && !e.IsDir() {
+		if _, changes := changed[filepath.Join(dir, e.Name())]; !changes && !e.IsDir() {
 			names = append(names, e.Name())
 		}
 	}
-	for path, data := range will {
+	for path, data := range changed {
 		if data != nil && filepath.Dir(path) == dir {
 			names = append(names, filepath.Base(path))
 		}
@@ -111,8 +111,8 @@ func (will files) names(dir string) ([]string, error) {
 }
 
 // read is readFile for a file that may change.
-func (will files) read(path string) ([]byte, error) {
-	data, changes := will[path]
+func (changed files) read(path string) ([]byte, error) {
+	data, changes := changed[path]
 	switch {
 	case !changes:
 		return readFile(path)

@@ -55,12 +55,12 @@ type Pair struct {
 	Address      netip.Addr
 	LocalAddress netip.Addr // zero: the one that the route to Address uses
 	Links        []pad.Link
-	Standing     uint16 // the TCP port of iSCSI, beside Links; 0: none
+	ISCSIPort    uint16 // of TCP, beside Links; 0: none
 }
 
 // AllLinks are Links and that of iSCSI.
 func (q Pair) AllLinks() []pad.Link {
-	p := pad.Peer{Links: q.Links, Standing: q.Standing}
+	p := pad.Peer{Links: q.Links, Standing: q.ISCSIPort}
 	return p.AllLinks()
 }
 
@@ -97,8 +97,8 @@ func (p Peer) IKEConnections() (names []string) {
 	return names
 }
 
-// Guarded are the links with an address that have a guard.
-func (c *Config) Guarded(a netip.Addr) (links []pad.Link) {
+// GuardedLinks are the links with an address that the kernel guards.
+func (c *Config) GuardedLinks(a netip.Addr) (links []pad.Link) {
 	for _, p := range c.Peers {
 		for _, q := range p.Pairs() {
 			if p.Protection == ProtectIPsec && q.Address == a {
@@ -122,8 +122,8 @@ func (p Peer) has(k transport.Kind) bool {
 // SessionStreams are the streams of one session with the peer.
 func (p Peer) SessionStreams() int { return p.Connections * (1 + len(p.Paths)) }
 
-// locals are the sets of addresses at which the kernel's SCTP awaits the peer.
-func (p Peer) locals() (sets [][]netip.Addr) {
+// sctpLocalAddresses are the sets of addresses at which the kernel's SCTP awaits the peer.
+func (p Peer) sctpLocalAddresses() (sets [][]netip.Addr) {
 	for i, q := range p.AllPaths() {
 		if q.Transport != TransportSCTP || !q.LocalAddress.IsValid() {
 			continue
@@ -205,8 +205,8 @@ func NoPathWords(n rtrs.NoPath) (noPath, failAfter string) {
 	return NoPathFail, FormatDuration(n.After)
 }
 
-// complete fills in what paths have from their peer, and what I/O without one does.
-func (p *Peer) complete() {
+// setDefaults fills in what paths have from their peer, and what I/O without one does.
+func (p *Peer) setDefaults() {
 	if p.NoPath.Fail {
 		p.NoPath.After = cmp.Or(p.NoPath.After, DefaultFailAfter)
 	}
@@ -291,7 +291,7 @@ func checkAddresses(c *Config, names map[string]Pos) Errors {
 			connections[name] = p
 		}
 		var other *Peer
-		for _, mine := range p.locals() {
+		for _, mine := range p.sctpLocalAddresses() {
 			for _, a := range mine {
 				theirs := sets[a]
 				if theirs == nil {

@@ -104,11 +104,11 @@ func (p Peer) Setup() verbs.Setup {
 	return s
 }
 
-// SameEnds reports whether two declarations are of the same hosts and flows, so
+// SameEndpoints reports whether two declarations are of the same hosts and flows, so
 // that streams of the one may go on under the other. With another number of child SAs
 // the ports are divided differently, and no SA has the ports of old streams. Paths beside
 // the first come and go without the others.
-func (p Peer) SameEnds(q Peer) bool {
+func (p Peer) SameEndpoints(q Peer) bool {
 	return p.AllPaths()[0] == q.AllPaths()[0] && p.Protection == q.Protection && slices.Equal(p.Multihoming, q.Multihoming) &&
 		p.LocalID == q.LocalID && p.Identity() == q.Identity() &&
 		p.ChildSAs == q.ChildSAs && p.ISCSIPort == q.ISCSIPort && p.Gateway == q.Gateway

@@ -70,7 +70,7 @@ func (d *decoder) peer(n ast.Node) Peer {
 	if msg, fix := p.fault(said); msg != "" {
 		d.fail(n, msg, fix)
 	}
-	p.complete()
+	p.setDefaults()
 	return p
 }
 

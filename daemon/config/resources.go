@@ -216,10 +216,10 @@ func (d *decoder) limits(c *Config) func(ast.Node) {
 		l := &c.Limits
 		f := d.quotaFields(&l.Device, MinMemory)
 		for _, w := range quotaWords {
-			f[w.word] = d.mark(c, w.word, f[w.word])
+			f[w.word] = d.notePosition(c, w.word, f[w.word])
 		}
 		maps.Copy(f, fields{
-			"per_peer":     d.mark(c, "per_peer", d.peerQuota("per_peer", &l.PerPeer)),
+			"per_peer":     d.notePosition(c, "per_peer", d.peerQuota("per_peer", &l.PerPeer)),
 			"sessions":     d.integer("sessions", 1, 1024, func(v uint64) { l.Sessions = int(v) }),
 			"all_sessions": d.integer("all_sessions", 2, MaxStreams, func(v uint64) { l.AllSessions = int(v) }),
 			"queue_size":   d.integer("queue_size", 1, rtrs.MaxQueueDepth, func(v uint64) { l.QueueSize = int(v) }),
@@ -233,7 +233,7 @@ func (d *decoder) services(c *Config) func(ast.Node) {
 	return func(n ast.Node) {
 		f := fields{}
 		for _, name := range ServiceNames() {
-			f[name] = d.mark(c, name, func(n ast.Node) {
+			f[name] = d.notePosition(c, name, func(n ast.Node) {
 				s := c.Services[name]
 				d.mapping(n, "service "+name, fields{"trust": d.trust(&s.Trust), "limits": d.quota(&s.Limits)})
 				c.Services[name] = s
@@ -243,15 +243,15 @@ func (d *decoder) services(c *Config) func(ast.Node) {
 	}
 }
 
-// policy reads a mapping, or the word off, with which forget is called.
-func (d *decoder) policy(what string, forget func(), f fields) func(ast.Node) {
+// mappingOrOff reads a mapping, or the word off, for which it calls turnOff.
+func (d *decoder) mappingOrOff(what string, turnOff func(), f fields) func(ast.Node) {
 	return func(n ast.Node) {
 		s, ok := n.(*ast.StringNode)
 		switch {
 		case !ok:
 			d.mapping(n, what, f)
 		case s.Value == "off":
-			forget()
+			turnOff()
 		default:
 			d.fail(n, fmt.Sprintf("%s is %s", what, nodeText(n)), "write off, or a mapping of "+joinWords(slices.Sorted(maps.Keys(f))))
 		}
@@ -259,7 +259,7 @@ func (d *decoder) policy(what string, forget func(), f fields) func(ast.Node) {
 }
 
 func (d *decoder) idle(i *Idle) func(ast.Node) {
-	return d.policy("idle", func() { *i = Idle{} }, fields{
+	return d.mappingOrOff("idle", func() { *i = Idle{} }, fields{
 		"after": d.duration("after", MinIdle, MaxIdle, func(v time.Duration) { i.After = v }),
 		"bytes": d.size("bytes", 1, func(v int64) { i.Bytes = v }),
 		"mark":  d.integer("mark", 1, 100, func(v uint64) { i.Mark = int(v) }),
@@ -267,7 +267,7 @@ func (d *decoder) idle(i *Idle) func(ast.Node) {
 }
 
 func (d *decoder) block(b *Block) func(ast.Node) {
-	return d.policy("block", func() { *b = Block{} }, fields{
+	return d.mappingOrOff("block", func() { *b = Block{} }, fields{
 		"per_second": d.integer("per_second", 1, 1<<20, func(v uint64) { b.PerSecond = int(v) }),
 		"burst":      d.integer("burst", MinBlockBurst, 1<<20, func(v uint64) { b.Burst = int(v) }),
 		"for":        d.duration("for", guard.MinBlock, guard.MaxBlock, func(v time.Duration) { b.For = v }),
@@ -275,7 +275,7 @@ func (d *decoder) block(b *Block) func(ast.Node) {
 }
 
 func (d *decoder) slow(s *Slow) func(ast.Node) {
-	return d.policy("slow", func() { *s = Slow{} }, fields{
+	return d.mappingOrOff("slow", func() { *s = Slow{} }, fields{
 		"per_second": d.integer("per_second", 1, 1<<30, func(v uint64) { s.PerSecond = int(v) }),
 		"burst":      d.integer("burst", 1, 1<<30, func(v uint64) { s.Burst = int(v) }),
 	})

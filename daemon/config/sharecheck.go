@@ -8,20 +8,20 @@ import (
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
-// mark records where something is written.
-func (d *decoder) mark(c *Config, key string, read func(ast.Node)) func(ast.Node) {
+// notePosition records where something is written.
+func (d *decoder) notePosition(c *Config, key string, read func(ast.Node)) func(ast.Node) {
 	return func(n ast.Node) {
-		if c.said == nil {
-			c.said = map[string]Pos{}
+		if c.positions == nil {
+			c.positions = map[string]Pos{}
 		}
-		c.said[key] = d.pos(n)
+		c.positions[key] = d.pos(n)
 		read(n)
 	}
 }
 
-// placeOf is where something was written, the main file as a whole if nowhere.
-func (c *Config) placeOf(key string) Pos {
-	if at, ok := c.said[key]; ok {
+// positionOf is where something was written, the main file as a whole if nowhere.
+func (c *Config) positionOf(key string) Pos {
+	if at, ok := c.positions[key]; ok {
 		return at
 	}
 	return Pos{File: c.Path}
@@ -40,10 +40,10 @@ func checkShares(c *Config) Errors {
 		}
 	}
 	def := Default(c.Path)
-	limits(c.placeOf("per_peer"), "a peer", c.Limits.PerPeer)
+	limits(c.positionOf("per_peer"), "a peer", c.Limits.PerPeer)
 	for _, name := range ServiceNames() {
 		if q := c.Services[name].Limits; q != def.Services[name].Limits {
-			limits(c.placeOf(name), "service "+name, q)
+			limits(c.positionOf(name), "service "+name, q)
 		}
 	}
 	for _, e := range c.Exports {

@@ -202,8 +202,8 @@ func (t *Target) fault() (msg, fix string) {
 	return "", ""
 }
 
-// placeLUNs makes exports of LUNs with a path, and notes which exports are LUNs.
-func placeLUNs(c *Config) {
+// addLUNExports makes exports of LUNs with a path, and notes which exports are LUNs.
+func addLUNExports(c *Config) {
 	for i := range c.Targets {
 		t := &c.Targets[i]
 		for j := range t.LUNs {

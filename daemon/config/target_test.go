@@ -80,7 +80,7 @@ func TestPortOfISCSIIsALinkOfItsPeer(t *testing.T) {
 		}
 	}
 	q := p
-	if q.ISCSIPort = 0; p.SameEnds(q) {
+	if q.ISCSIPort = 0; p.SameEndpoints(q) {
 		t.Error("streams go on although their peer's SAs are made anew")
 	}
 }

@@ -87,7 +87,7 @@ paths:
 	if !slices.Equal(got, want) {
 		t.Errorf("\n got %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
 	}
-	if got := fmt.Sprint(p.locals()); got != "[[192.0.2.1 198.51.100.1] [203.0.113.17]]" {
+	if got := fmt.Sprint(p.sctpLocalAddresses()); got != "[[192.0.2.1 198.51.100.1] [203.0.113.17]]" {
 		t.Errorf("the kernel's SCTP listens at %s", got)
 	}
 	if n := p.SessionStreams(); n != 4*p.Connections {
@@ -203,7 +203,7 @@ func TestAnotherTransportMeansOtherEnds(t *testing.T) {
 	} {
 		q := p
 		change(&q)
-		if p.SameEnds(q) || p.Equal(q) {
+		if p.SameEndpoints(q) || p.Equal(q) {
 			t.Errorf("%s: streams would go on", name)
 		}
 	}
@@ -214,7 +214,7 @@ func TestAnotherTransportMeansOtherEnds(t *testing.T) {
 	} {
 		q := p
 		change(&q)
-		if !p.SameEnds(q) || p.Equal(q) {
+		if !p.SameEndpoints(q) || p.Equal(q) {
 			t.Errorf("%s: all streams would end", name)
 		}
 	}

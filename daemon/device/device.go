@@ -1,6 +1,6 @@
 // Package device puts disks behind block devices of the kernel's nbd driver: it sets them
 // up over generic netlink, serves the driver on socket pairs, and takes a device over that an
-// earlier life of the daemon has set up, whose I/O has waited meanwhile.
+// earlier daemon has set up, whose I/O has waited meanwhile.
 package device
 
 import (
@@ -32,7 +32,7 @@ type Config struct {
 	// closed it and all that it had requested has ended, which may take as long as a peer is
 	// away, or ctx ends.
 	Serve func(ctx context.Context, nc net.Conn) error
-	// Lost hears, once, why the kernel does not have the device any more.
+	// Lost is called, once, with the reason why the kernel does not have the device any more.
 	Lost func(*api.Error)
 	Log  *slog.Logger
 }
@@ -270,10 +270,9 @@ func (v *Device) isLost() bool {
 	return !found || index != v.index
 }
 
-// Hold keeps the kernel waiting for the disk of a device that an earlier life of the daemon
-// has left, for as long as it takes: what the kernel requests is answered by nobody, and
-// requested again. After release has returned nothing is held any more.
-func (d *Driver) Hold(ctx context.Context, name string, log *slog.Logger) (release func()) {
+// HoldIO keeps the I/O of a device that an earlier daemon has left waiting until release is called: the
+// kernel's requests are not answered, and it repeats them. After release has returned nothing is held.
+func (d *Driver) HoldIO(ctx context.Context, name string, log *slog.Logger) (release func()) {
 	index, found := d.find(backendOf(name))
 	if !found {
 		return func() {}
@@ -300,7 +299,7 @@ func (v *Device) Resize(size uint64) error {
 	return nil
 }
 
-// End has what ends the device's connections from now on end it for good.
+// End stops the device from reconnecting: a connection that ends from now on has ended for good.
 func (v *Device) End() { v.ending.Store(true) }
 
 // Wait waits until nothing is served any more.

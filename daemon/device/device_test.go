@@ -220,7 +220,7 @@ func TestConnectionIsReplacedWhileItsRequestsWait(t *testing.T) {
 // A device whose disk is not there has connections all the same, and its I/O waits.
 func TestDeviceIsHeldUntilItsDiskIsThere(t *testing.T) {
 	k, disk := devicetest.New(t), nbdtest.NewMemory(size)
-	k.Driver().Hold(t.Context(), "beta-disk", slog.New(slog.DiscardHandler))()
+	k.Driver().HoldIO(t.Context(), "beta-disk", slog.New(slog.DiscardHandler))()
 	first, err := begin(t, k.Driver(), disk)
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestDeviceIsHeldUntilItsDiskIsThere(t *testing.T) {
 		_, err := d.Do(cmdWrite, 0, 512, make([]byte, 512))
 		written <- err
 	}()
-	release := k.Driver().Hold(t.Context(), "beta-disk", slog.New(slog.DiscardHandler))
+	release := k.Driver().HoldIO(t.Context(), "beta-disk", slog.New(slog.DiscardHandler))
 	for range 2 {
 		eventually(t, "it has its connections", func() bool { return d.Alive() == alive })
 		for i := range alive {

@@ -20,15 +20,15 @@ import (
 	"github.com/ironwarp/ironwarp/internal/rate"
 )
 
-// Driver is Linux' nbd driver, as it is reached from this process.
+// Driver is Linux's nbd driver.
 type Driver struct{ access Access }
 
-// Access are how a driver is reached.
+// Access is how a driver is reached.
 type Access struct {
 	// Exchange carries a command to the driver, and returns its answers (generic netlink's
 	// header and what follows).
 	Exchange func(cmd uint8, attrs []byte) ([][]byte, error)
-	// Claim opens a device for nobody else, and fails with unix.EBUSY if somebody has it so.
+	// Claim opens a device exclusively (O_EXCL). It fails with unix.EBUSY if somebody else has it open so.
 	Claim     func(path string) (io.Closer, error)
 	Sys       string // where sysfs is
 	Dev       string // the directory of devices
@@ -36,10 +36,10 @@ type Access struct {
 	MountInfo string // what is mounted (proc(5), /proc/PID/mountinfo)
 }
 
-// New returns a driver that is reached in other ways than the kernel's.
+// New returns a driver that is reached by w.
 func New(w Access) *Driver { return &Driver{w} }
 
-// Kernel returns the kernel's driver. It need not be there yet.
+// Kernel returns the kernel's driver, whose module need not be loaded yet.
 func Kernel() *Driver {
 	return New(Access{exchange, claim, "/sys", "/dev", "/run/udev/control", "/proc/self/mountinfo"})
 }
@@ -107,7 +107,7 @@ func (d *Driver) Probe() (devices, connected int, err error) {
 	return devices, connected, nil
 }
 
-// failure says what the driver refused, and what to do.
+// failure explains what the driver refused, with what to do.
 func (d *Driver) failure(what string, err error) *api.Error {
 	e := &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot %s: %v", what, err)}
 	switch {
@@ -190,13 +190,13 @@ func (d *Driver) size(index uint32) uint64 {
 	return n * sector
 }
 
-// Use is a device that nobody else uses, for as long as it is not closed.
+// Use is the exclusive use of a device, until Close.
 type Use struct {
 	claimed io.Closer // nil: it is not there
 	uevent  string
 }
 
-// Close gives a device free. It cannot fail.
+// Close releases the device.
 func (u Use) Close() {
 	if u.claimed == nil {
 		return
@@ -207,8 +207,8 @@ func (u Use) Close() {
 	_ = os.WriteFile(u.uevent, []byte("change"), 0)
 }
 
-// Claim takes the device of a name for itself, if there is one. It fails with an *api.Error
-// if somebody uses it.
+// Claim takes exclusive use of the device of a name, if there is one. It fails with an *api.Error if
+// somebody else uses it.
 func (d *Driver) Claim(ctx context.Context, name string) (Use, error) {
 	index, found := d.find(backendOf(name))
 	if !found {

@@ -64,7 +64,7 @@ func image(t *testing.T, name string) string {
 func (h *host) apply(exports ...config.Export) map[string]api.Export {
 	h.Apply(&config.Config{Exports: exports})
 	h.RefreshAllowed()
-	h.Settle()
+	h.AwaitStorage()
 	out := map[string]api.Export{}
 	for _, e := range h.List() {
 		out[e.Name] = e
@@ -86,7 +86,7 @@ func TestExportsAreWhatTheConfigurationSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Retry()
-	h.Settle()
+	h.AwaitStorage()
 	one.Allow = []string{"alpha"}
 	if got = h.apply(one, two); got["two"].State != api.ExportReady || !slices.Equal(got["one"].Allow, one.Allow) {
 		t.Errorf("%+v", got)

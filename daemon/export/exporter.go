@@ -40,12 +40,13 @@ type Config struct {
 	EndStreams func(id transport.Identity, why error)
 	// Closing is how long storage may take to be closed before it is known to hang; 0 is 2 s.
 	Closing time.Duration
-	// Offered is called when an export has come: sessions may be trusted less from then on.
+	// Offered is called when an export begins to be offered: sessions may be trusted less from then on.
 	Offered func()
-	// Lend is called when the storage of an export is open that is a LUN, and Recall before any
-	// storage is closed: what it returns waits until no LUN uses it any more. nil: there are no LUNs.
-	Lend   func(name string, storage block.Storage)
-	Recall func(name string) (end func())
+	// LUNOpened is called when the storage of an export that is a LUN is open, and LUNClosing before any
+	// storage is closed: it returns a function that waits until no LUN uses the storage any more. nil:
+	// there are no LUNs.
+	LUNOpened  func(name string, storage block.Storage)
+	LUNClosing func(name string) (end func())
 }
 
 // Exporter has a host's exports. One goroutine at a time may call the methods that change
@@ -55,10 +56,10 @@ type Exporter struct {
 	log    *slog.Logger
 	server *rnbd.Server
 
-	mu      sync.Mutex // guards the fields below it; taken after an export's
-	exports map[string]*export
-	closing map[chan struct{}]struct{} // storage that is being closed, see closingStorage
-	endBy   time.Time                  // when the host is ending: how long the last flushes are waited for
+	mu            sync.Mutex // guards the fields below it; taken after an export's
+	exports       map[string]*export
+	closing       map[chan struct{}]struct{} // storage that is being closed, see closingStorage
+	flushDeadline time.Time                  // when the host is ending: how long the last flushes are waited for
 }
 
 // export is a declared export and the storage below it.
@@ -79,8 +80,8 @@ type export struct {
 	reason  string // it is not offered, as peers see it
 	gone    bool   // it is not to be offered any more
 
-	statQuery   query[stated]
-	resizeQuery query[error]
+	statCall   storageCall[statResult]
+	resizeCall storageCall[error]
 }
 
 // opening is an attempt to open an export's storage.
@@ -94,8 +95,8 @@ type opening struct {
 // has recorded.
 func New(cfg Config) *Exporter {
 	cfg.Closing = cmp.Or(cfg.Closing, storageTime)
-	if cfg.Lend == nil {
-		cfg.Lend, cfg.Recall = func(string, block.Storage) {}, func(string) func() { return func() {} }
+	if cfg.LUNOpened == nil {
+		cfg.LUNOpened, cfg.LUNClosing = func(string, block.Storage) {}, func(string) func() { return func() {} }
 	}
 	r := &Exporter{cfg: cfg, log: cfg.Log, exports: map[string]*export{}, closing: map[chan struct{}]struct{}{}}
 	r.server = rnbd.NewServer(rnbd.ServerConfig{Logger: r.log, Reservations: r.loadReservations(), StoreReservations: r.storeReservations, NameOf: cfg.NameOf})
@@ -105,13 +106,13 @@ func New(cfg Config) *Exporter {
 // Server serves the sessions of peers.
 func (r *Exporter) Server() *rnbd.Server { return r.server }
 
-// Records is the directory for the records of disks that cannot keep them themselves.
-func Records(stateDir string) string { return filepath.Join(stateDir, "disks") }
+// RecordsDir is the directory for the records of disks that cannot keep them themselves.
+func RecordsDir(stateDir string) string { return filepath.Join(stateDir, "disks") }
 
 // Apply makes the exports those of the configuration, and returns what it did. It does not
-// wait until storage is open or closed; see Settle.
+// wait until storage is open or closed; see AwaitStorage.
 func (r *Exporter) Apply(next *config.Config) (changed []string) {
-	exchanged := r.replacedExports(next)
+	replaced := r.replacedExports(next)
 	for _, e := range r.list() {
 		c := r.declared(e)
 		n, ok := next.Export(c.Name)
@@ -122,7 +123,7 @@ func (r *Exporter) Apply(next *config.Config) (changed []string) {
 		case !n.Equal(c):
 			r.changeExport(e, n)
 			changed = append(changed, fmt.Sprintf("export %s changed", n.Name))
-		case exchanged[e]:
+		case replaced[e]:
 			r.reopen(e, c, false)
 			changed = append(changed, fmt.Sprintf("export %s: another file stands at %s, and is offered from now on; what peers have attached of the one before fails", n.Name, n.Path))
 		}
@@ -155,8 +156,8 @@ var writersOf = map[config.Writers]rnbd.Writers{
 // waitsForOpening is why an export without a known fault waits.
 const waitsForOpening = "it is being opened"
 
-// open begins to open the storage, and offers it then. A failure is the export's problem;
-// Retry tries again.
+// open begins to open the storage, which is then offered. A failure becomes the export's problem; Retry
+// tries again.
 func (r *Exporter) open(e *export) {
 	c := r.declared(e)
 	e.mu.Lock()
@@ -172,7 +173,7 @@ func (r *Exporter) open(e *export) {
 	o := &opening{known: make(chan struct{}), over: make(chan struct{})}
 	o.answered = sync.OnceFunc(func() { close(o.known) })
 	e.opening = o
-	opt := backing.Options{ReadOnly: c.ReadOnly, Records: Records(r.cfg.StateDir), Repair: e.repair, Admit: func(disk block.ID) error { return r.reserveDisk(e, disk) }}
+	opt := backing.Options{ReadOnly: c.ReadOnly, Records: RecordsDir(r.cfg.StateDir), Repair: e.repair, Admit: func(disk block.ID) error { return r.reserveDisk(e, disk) }}
 	e.repair = false // a failure has to be repaired anew
 	late := time.AfterFunc(storageTime, func() { r.noteLate(e, o) })
 	before := r.closingStorage()
@@ -233,7 +234,7 @@ func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error)
 	e.store, e.problem, e.reason = store, nil, ""
 	r.log.Info("export is offered", "export", c.Name, "path", c.Path, "bytes", store.Size(), "read_only", c.ReadOnly, "allowed", c.Allow)
 	if c.LUN {
-		r.cfg.Lend(c.Name, store)
+		r.cfg.LUNOpened(c.Name, store)
 	}
 	r.logRecord(c.Name, store)
 	if w := errorPolicyWarning(c.Name, store); w != nil {
@@ -242,7 +243,7 @@ func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error)
 	return true
 }
 
-// failedLocked makes an export that cannot be offered now wait.
+// failedLocked records why an export cannot be offered now. Peers that have it attached wait.
 func (e *export) failedLocked(r *Exporter, c config.Export, err error) {
 	before := e.problem
 	e.problem, e.reason = problemOf(c.Name, err), reasonForPeers(err)
@@ -252,10 +253,10 @@ func (e *export) failedLocked(r *Exporter, c config.Export, err error) {
 	}
 }
 
-// Settle waits until it is known of each export whether it can be offered, since its storage
+// AwaitStorage waits until it is known of each export whether it can be offered, since its storage
 // was opened, cannot be opened, or is late; and until the storage of those that are no longer
 // offered was closed, or hangs.
-func (r *Exporter) Settle() {
+func (r *Exporter) AwaitStorage() {
 	awaitAll(r.closingStorage())
 	for _, e := range r.list() {
 		if o := e.currentOpening(); o != nil {
@@ -264,9 +265,9 @@ func (r *Exporter) Settle() {
 	}
 }
 
-// Await waits until the storage of an export was opened or could not be, for most at the
+// AwaitOpening waits until the storage of an export was opened or could not be, for most at the
 // longest.
-func (r *Exporter) Await(name string, most time.Duration) {
+func (r *Exporter) AwaitOpening(name string, most time.Duration) {
 	e := r.find(name)
 	if e == nil {
 		return
@@ -302,11 +303,11 @@ func (r *Exporter) removeExport(e *export) {
 	r.closeStorage(e, r.server.BeginRemove)
 }
 
-// EndBy announces that the host is ending, and until when it waits for last flushes.
-func (r *Exporter) EndBy(t time.Time) {
+// SetFlushDeadline announces that the host is ending, and until when it waits for last flushes.
+func (r *Exporter) SetFlushDeadline(t time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.endBy = t
+	r.flushDeadline = t
 }
 
 // Close stops offering all exports. Peers that have them attached wait for the next
@@ -350,17 +351,17 @@ func (r *Exporter) changeExport(e *export, n config.Export) {
 	}
 }
 
-// RefreshAllowed gives the exports the identities of their peers, which a change of the peers
-// may have changed, and how much sessions may be trusted.
+// RefreshAllowed applies the identities of the peers that exports allow, and how much their sessions are
+// trusted, both of which a change of the peers may have changed.
 func (r *Exporter) RefreshAllowed() {
 	for _, e := range r.list() {
-		if err := r.allow(e, r.declared(e)); err != nil {
+		if err := r.applyAllowed(e, r.declared(e)); err != nil {
 			r.log.Warn("cannot change who may attach an export", "export", r.declared(e).Name, "error", err)
 		}
 	}
 }
 
-func (r *Exporter) allow(e *export, c config.Export) error {
+func (r *Exporter) applyAllowed(e *export, c config.Export) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	allow := r.cfg.Identities(c.Allow)

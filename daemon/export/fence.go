@@ -46,7 +46,7 @@ func (r *Exporter) Fence(ctx context.Context, name string, q api.FenceRequest) (
 	}
 	switch {
 	case errors.Is(err, rnbd.ErrNotFound):
-		return v, unknown(name)
+		return v, errUnknown(name)
 	case errors.Is(err, rnbd.ErrNotReady):
 		return v, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("%s is not fenced: the storage of export %s is not open, so nobody writes to it", q.Peer, name),
 			Fix: "`ironwarp export ls` says why; fence the peer when it is open again, before another writes"}

@@ -20,7 +20,7 @@ import (
 func (r *Exporter) Resize(name string, q api.ResizeRequest) error {
 	e := r.find(name)
 	if e == nil {
-		return unknown(name)
+		return errUnknown(name)
 	}
 	store := e.openStore()
 	if store == nil {
@@ -39,7 +39,7 @@ func (r *Exporter) Resize(name string, q api.ResizeRequest) error {
 		return &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export %s has %s, and what is behind %s would be lost", name, config.FormatSize(was), config.FormatSize(q.Size)),
 			Fix: "add --shrink if that is meant"}
 	}
-	resized, hangs := e.resizeQuery.ask(func() error { return r.resize(name, store, q.Size) }, r.cfg.Closing)
+	resized, hangs := e.resizeCall.do(func() error { return r.resize(name, store, q.Size) }, r.cfg.Closing)
 	if hangs != nil {
 		return &api.Error{Code: api.CodeTimeout, Message: fmt.Sprintf("export %s is not known to be resized: %v", name, hangs), Fix: "see to the storage; `ironwarp export ls` shows the size"}
 	}

@@ -30,7 +30,7 @@ func (r *Exporter) releaseDisk(e *export) {
 	e.disk = block.ID{}
 }
 
-// logRecord logs what an administrator may wonder about in a disk's record.
+// logRecord logs what an administrator should know of a disk's record.
 func (r *Exporter) logRecord(export string, store *backing.Store) {
 	if of := store.CopyOf(); !of.IsZero() {
 		r.log.Info("the file is a copy of another disk, and is a disk of its own: peers that had that one attached by this name have to attach it anew",

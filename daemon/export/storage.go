@@ -36,28 +36,26 @@ func errHanging(after time.Duration) error {
 	return fmt.Errorf("the storage has not answered for %v; %w", after, errHangs)
 }
 
-// query is a question to storage, which may never be answered. It is asked in a
-// goroutine of its own, once at a time. If an earlier question is still unanswered, a
-// later call takes its answer if it is there, and does not wait.
-type query[T any] struct {
+// storageCall makes calls into storage, which may never return, in a goroutine of its own, one at a time.
+// While an earlier call has not returned, do takes its result if that is there by now, and does not wait.
+type storageCall[T any] struct {
 	mu      sync.Mutex // guards the fields below it
 	pending chan T
 }
 
-func (a *query[T]) ask(question func() T, most time.Duration) (answer T, err error) {
+func (a *storageCall[T]) do(call func() T, most time.Duration) (answer T, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.pending != nil {
 		return a.waitLocked(0)
 	}
 	a.pending = make(chan T, 1)
-	go func(to chan T) { to <- question() }(a.pending)
+	go func(to chan T) { to <- call() }(a.pending)
 	return a.waitLocked(most)
 }
 
-// waitLocked takes the answer, for which it waits at most this long; nobody else asks
-// meanwhile.
-func (a *query[T]) waitLocked(most time.Duration) (answer T, err error) {
+// waitLocked returns the call's result, for which it waits at most that long.
+func (a *storageCall[T]) waitLocked(most time.Duration) (answer T, err error) {
 	t := time.NewTimer(most)
 	defer t.Stop()
 	select {
@@ -73,27 +71,27 @@ func (a *query[T]) waitLocked(most time.Duration) (answer T, err error) {
 	return answer, nil
 }
 
-// abandon passes an answer that is still to come to deal.
-func (a *query[T]) abandon(deal func(T)) {
+// abandon passes the result of a call that has not returned to handle, once it has.
+func (a *storageCall[T]) abandon(handle func(T)) {
 	a.mu.Lock()
 	pending := a.pending
 	a.pending = nil
 	a.mu.Unlock()
 	if pending != nil {
-		go func() { deal(<-pending) }()
+		go func() { handle(<-pending) }()
 	}
 }
 
-// Usable fails with an *api.Error if a file or device cannot be exported, for the reason
-// that the error has. Being in use is no reason if it is the one that the export has
-// already, at the path was. Storage that takes longer than most to be opened may hang.
-func Usable(c config.Export, was string, most time.Duration) error {
+// CheckStorage fails with an *api.Error if a file or device cannot be exported. It may be in use if it is
+// the one that the export has already, at the path was. It gives up on storage that takes longer than
+// most to be opened.
+func CheckStorage(c config.Export, was string, most time.Duration) error {
 	type opened struct {
 		store *backing.Store
 		err   error
 	}
-	var opening query[opened]
-	o, err := opening.ask(func() opened {
+	var opening storageCall[opened]
+	o, err := opening.do(func() opened {
 		store, err := backing.Open(c.Path, backing.Options{ReadOnly: c.ReadOnly})
 		return opened{store, err}
 	}, most)
@@ -127,17 +125,17 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(sa, sb)
 }
 
-// stated is the result of os.Stat.
-type stated struct {
+// statResult is the result of os.Stat.
+type statResult struct {
 	info fs.FileInfo
 	err  error
 }
 
 // stat looks at the file of an export.
 func (e *export) stat(path string) (fs.FileInfo, error) {
-	s, err := e.statQuery.ask(func() stated {
+	s, err := e.statCall.do(func() statResult {
 		info, err := os.Stat(path)
-		return stated{info, err}
+		return statResult{info, err}
 	}, storageTime)
 	if err != nil {
 		return nil, err
@@ -146,11 +144,11 @@ func (e *export) stat(path string) (fs.FileInfo, error) {
 }
 
 // closeStorage stops offering an export, at once, by remove. Its storage is closed in the
-// background, since that may be slow, or hang; see Settle.
+// background, since that may be slow, or hang; see AwaitStorage.
 func (r *Exporter) closeStorage(e *export, remove func(name string) (end func() error, err error)) {
 	c := r.declared(e)
-	e.statQuery.abandon(func(stated) {})
-	e.resizeQuery.abandon(func(error) {})
+	e.statCall.abandon(func(statResult) {})
+	e.resizeCall.abandon(func(error) {})
 	e.mu.Lock()
 	store, opening := e.store, e.opening
 	e.store, e.opening, e.gone = nil, nil, true
@@ -162,7 +160,7 @@ func (r *Exporter) closeStorage(e *export, remove func(name string) (end func() 
 	if store == nil {
 		return
 	}
-	returned := r.cfg.Recall(c.Name)
+	returned := r.cfg.LUNClosing(c.Name)
 	known := make(chan struct{})
 	r.mu.Lock()
 	r.closing[known] = struct{}{}
@@ -181,8 +179,8 @@ func (r *Exporter) closeStorage(e *export, remove func(name string) (end func() 
 
 // finishClosing closes storage, and gives up waiting for that as soon as it is known to hang.
 func (r *Exporter) finishClosing(c config.Export, end func() error) {
-	var closing query[error]
-	err, hangs := closing.ask(end, r.cfg.Closing)
+	var closing storageCall[error]
+	err, hangs := closing.do(end, r.cfg.Closing)
 	if left := r.flushTimeLeft(); hangs != nil && left > 0 {
 		r.log.Warn("the daemon waits for the last flush of an export, whose storage is slow", "export", c.Name, "path", c.Path)
 		err, hangs = closing.waitLocked(left)
@@ -218,15 +216,15 @@ func awaitAll(known []chan struct{}) {
 func (r *Exporter) flushTimeLeft() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.endBy.IsZero() {
+	if r.flushDeadline.IsZero() {
 		return 0
 	}
-	return time.Until(r.endBy)
+	return time.Until(r.flushDeadline)
 }
 
-// forEachAtOnce calls f of each of a list, all at the same time, since storage may keep each
-// waiting.
-func forEachAtOnce[T any](list []T, f func(T)) {
+// forEachConcurrently calls f with each item of a list, all at the same time, since storage may keep each
+// call waiting.
+func forEachConcurrently[T any](list []T, f func(T)) {
 	var wg sync.WaitGroup
 	for _, x := range list {
 		wg.Go(func() { f(x) })

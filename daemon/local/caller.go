@@ -12,17 +12,17 @@ import (
 // Caller is the user of a consumer who makes a request.
 type Caller struct {
 	*Consumer
-	UID uint32
-	All bool // may do everything
-	// Made ends when what the caller may, or who it is, has changed since the request.
-	Made context.Context
+	UID        uint32
+	Privileged bool // may do everything
+	// Rights ends when the rights of the caller, or its account, have changed since the request.
+	Rights context.Context
 }
 
-// Ended reports whether the caller may have lost its rights meanwhile.
-func (who Caller) Ended() bool { return who.Made != nil && who.Made.Err() != nil }
+// RightsChanged reports whether the caller may have lost its rights meanwhile.
+func (who Caller) RightsChanged() bool { return who.Rights != nil && who.Rights.Err() != nil }
 
-// ErrChanged is the error for a caller whose rights may have changed.
-func (who Caller) ErrChanged() *api.Error {
+// ErrRightsChanged is the error for a caller whose rights may have changed.
+func (who Caller) ErrRightsChanged() *api.Error {
 	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("the configuration of ULP %s has changed meanwhile", who.Name), Fix: "try again"}
 }
 
@@ -47,10 +47,9 @@ func (who Caller) forbidden(what string) error {
 		Fix: "`ironwarp ulp ls` shows what it may; root changes that under ulps: in the daemon's configuration"}
 }
 
-// Redact is an error as the caller may see it: only root sees why a peer cannot be
-// reached.
+// Redact returns an error as the caller may see it: only root sees why a peer cannot be reached.
 func (who Caller) Redact(peer string, e *api.Error) *api.Error {
-	if who.All {
+	if who.Privileged {
 		return e
 	}
 	return &api.Error{Code: e.Code, Message: fmt.Sprintf("peer %s is not reached now", peer), Fix: "root of this host sees why with `ironwarp status`"}
@@ -60,7 +59,7 @@ func (who Caller) Redact(peer string, e *api.Error) *api.Error {
 // something else.
 func (who Caller) QuotaProblem(err error) *api.Error {
 	var q *verbs.QuotaError
-	if who.All || !errors.As(err, &q) {
+	if who.Privileged || !errors.As(err, &q) {
 		return nil
 	}
 	e := &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("the RNIC is short of %s", q.Resource), Fix: "try again later"}

@@ -13,11 +13,13 @@ import (
 // uses the peers and exports that it may, and sees its own things only.
 func (l *Consumers) unknownUser() (Caller, bool) { return Caller{}, false }
 func opensAll(u User) bool                       { return u.IsRoot() }
-func (who Caller) mayUse(peer string) bool       { return who.All || who.Declared().MayUse(peer) }
-func (who Caller) mayAttach(p, e string) bool    { return who.All || who.Declared().MayAttach(p, e) }
+func (who Caller) mayUse(peer string) bool       { return who.Privileged || who.Declared().MayUse(peer) }
+func (who Caller) mayAttach(p, e string) bool {
+	return who.Privileged || who.Declared().MayAttach(p, e)
+}
 
 // Sees reports whether a caller may see what a consumer has.
-func (who Caller) Sees(owner *Consumer) bool { return who.All || owner == who.Consumer }
+func (who Caller) Sees(owner *Consumer) bool { return who.Privileged || owner == who.Consumer }
 
 // R2, section 3: a ULP's part of what the daemon does is bounded: it has a number of disks, and a
 // gate of its own for its connections and requests.
@@ -32,9 +34,9 @@ func (who Caller) MayHave(disks int) bool {
 
 // GateOf is the gate of a user's connections.
 func (l *Consumers) GateOf(u User) *Gate {
-	who, ok := l.WhoIs(u)
+	who, ok := l.Identify(u)
 	if !ok {
-		return l.Strangers
+		return l.UnknownUsers
 	}
 	return l.gateFor(who)
 }

@@ -16,9 +16,8 @@ import (
 // largeReads at a time over all disks of a ULP: 32 MiB of memory each.
 const largeReads = 2
 
-// Consumer is the account for requests and attached disks: root's, or that of a ULP that the
-// configuration names (RFC 5042 section 2.1.3). What one has, another that is not privileged
-// neither sees nor touches.
+// Consumer is the account to which requests and attached disks are charged: root's, or that of a ULP of
+// the configuration (RFC 5042 section 2.1.3). Only privileged consumers see or touch what another has.
 type Consumer struct {
 	Name  string // "": root
 	Gate  *Gate
@@ -55,8 +54,8 @@ func (c *Consumer) Declare(ctx context.Context, u config.ULP) {
 	}
 }
 
-// CutOff ends the requests that are under way.
-func (c *Consumer) CutOff() {
+// EndRequests ends the requests that are under way.
+func (c *Consumer) EndRequests() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.change()
@@ -64,10 +63,10 @@ func (c *Consumer) CutOff() {
 
 // Consumers are all local consumers.
 type Consumers struct {
-	Root      *Consumer
-	Strangers *Gate
-	Pings     Turns
-	config    func() *config.Config
+	Root         *Consumer
+	UnknownUsers *Gate
+	Pings        Turns
+	config       func() *config.Config
 
 	mu   sync.Mutex // guards the fields below it; taken before a Consumer's
 	ulps map[string]*Consumer
@@ -75,10 +74,10 @@ type Consumers struct {
 
 // NewConsumers returns root alone. config is the configuration as it is now.
 func NewConsumers(config func() *config.Config) *Consumers {
-	return &Consumers{Root: &Consumer{Gate: RootGate()}, Strangers: StrangersGate(), config: config, ulps: map[string]*Consumer{}}
+	return &Consumers{Root: &Consumer{Gate: RootGate()}, UnknownUsers: UnknownUsersGate(), config: config, ulps: map[string]*Consumer{}}
 }
 
-// Add begins to serve a ULP that is registered with the RNIC. Its requests end with ctx.
+// Add admits the users of a ULP that is registered with the RNIC. Its requests end with ctx.
 func (l *Consumers) Add(ctx context.Context, u config.ULP, rdma *verbs.ULP) {
 	c := &Consumer{Name: u.Name, Gate: ULPGate(u.Privileged), Disks: rdma, Pings: rdma, Large: nbd.NewLargeReads(largeReads)}
 	c.Declare(ctx, u)
@@ -87,7 +86,7 @@ func (l *Consumers) Add(ctx context.Context, u config.ULP, rdma *verbs.ULP) {
 	l.ulps[u.Name] = c
 }
 
-// Remove makes a ULP's users strangers from now on.
+// Remove makes a ULP's users unknown from now on.
 func (l *Consumers) Remove(c *Consumer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,8 +114,8 @@ func (l *Consumers) ULPs() []*Consumer {
 	return slices.SortedFunc(maps.Values(l.ulps), func(a, b *Consumer) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// Hold keeps a consumer from being closed until Requests.Done, for work that is no
-// request. It is nil if there is none of that name.
+// Hold returns a consumer, and keeps it from being closed until Requests.Done, for work that is not a
+// request; nil if there is none of that name.
 func (l *Consumers) Hold(name string) *Consumer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,10 +127,10 @@ func (l *Consumers) Hold(name string) *Consumer {
 }
 
 // AsRoot is the caller that the host itself is.
-func (l *Consumers) AsRoot() Caller { return Caller{Consumer: l.Root, All: true} }
+func (l *Consumers) AsRoot() Caller { return Caller{Consumer: l.Root, Privileged: true} }
 
-// WhoIs finds the account for a user's requests; false: there is none.
-func (l *Consumers) WhoIs(u User) (Caller, bool) {
+// Identify finds the account for a user's requests; false: there is none.
+func (l *Consumers) Identify(u User) (Caller, bool) {
 	who, ok := l.Admit(u)
 	if ok {
 		who.Requests.Done()
@@ -139,7 +138,7 @@ func (l *Consumers) WhoIs(u User) (Caller, bool) {
 	return who, ok
 }
 
-// Admit is WhoIs for a request, which ends with Requests.Done.
+// Admit is Identify for a request, which ends with Requests.Done.
 func (l *Consumers) Admit(u User) (who Caller, ok bool) {
 	cfg := l.config()
 	l.mu.Lock()

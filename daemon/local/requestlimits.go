@@ -22,8 +22,8 @@ const (
 	ulpConns = 32
 	// ulpRequests under way at a time: an attachment that waits for its peer is one.
 	ulpRequests = 8
-	// strangerConns of all users without an account, who are refused.
-	strangerConns = 8
+	// unknownUserConns of all users without an account, who are refused.
+	unknownUserConns = 8
 	// ulpWait is how long a request of a ULP waits for one of its others to end.
 	ulpWait = 5 * time.Second
 
@@ -58,8 +58,8 @@ func newGate(conns, requests int) *Gate {
 // RootGate returns the gate of root.
 func RootGate() *Gate { return newGate(rootConns, rootRequests) }
 
-// StrangersGate returns the gate of all users without an account.
-func StrangersGate() *Gate { return newGate(strangerConns, 1) }
+// UnknownUsersGate returns the gate of all users without an account.
+func UnknownUsersGate() *Gate { return newGate(unknownUserConns, 1) }
 
 // ULPGate returns the gate of a ULP.
 func ULPGate(privileged bool) *Gate {
@@ -115,7 +115,7 @@ func (g *Gate) Begin(ctx context.Context, who string, r *http.Request) (end func
 			cost = changeCost
 		}
 		if err := g.requests.Wait(ctx, cost, g.wait); err != nil {
-			return nil, g.busy(who, "it asks for too much at once")
+			return nil, g.errBusy(who, "it asks for too much at once")
 		}
 	}
 	var late <-chan time.Time
@@ -130,11 +130,11 @@ func (g *Gate) Begin(ctx context.Context, who string, r *http.Request) (end func
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-late:
-		return nil, g.busy(who, fmt.Sprintf("%d of its requests are under way", cap(g.slots)))
+		return nil, g.errBusy(who, fmt.Sprintf("%d of its requests are under way", cap(g.slots)))
 	}
 }
 
-func (g *Gate) busy(who, why string) error {
+func (g *Gate) errBusy(who, why string) error {
 	g.mu.Lock()
 	g.refused++
 	g.mu.Unlock()

@@ -35,8 +35,8 @@ func Listen(ctx context.Context, path string) (*net.UnixListener, error) {
 	return l, err
 }
 
-// Guarded is a Unix socket that only some users may connect to.
-type Guarded struct {
+// RestrictedListener is a Unix socket that only some users may connect to.
+type RestrictedListener struct {
 	*net.UnixListener
 	may func(User) bool
 
@@ -44,13 +44,13 @@ type Guarded struct {
 	conns map[*client]User
 }
 
-// Guard restricts a socket to the users for whom may is true.
-func Guard(l *net.UnixListener, may func(User) bool) *Guarded {
-	return &Guarded{UnixListener: l, may: may, conns: map[*client]User{}}
+// Restrict restricts a socket to the users for whom may is true.
+func Restrict(l *net.UnixListener, may func(User) bool) *RestrictedListener {
+	return &RestrictedListener{UnixListener: l, may: may, conns: map[*client]User{}}
 }
 
 // Accept waits for a user who may. It fails as the Listener below does.
-func (s *Guarded) Accept() (net.Conn, error) {
+func (s *RestrictedListener) Accept() (net.Conn, error) {
 	for {
 		c, u, err := acceptUser(s.UnixListener)
 		if err != nil {
@@ -70,8 +70,8 @@ func (s *Guarded) Accept() (net.Conn, error) {
 	}
 }
 
-// Recheck ends the connections of users who may not any more.
-func (s *Guarded) Recheck() {
+// CloseForbidden ends the connections of users who may not any more.
+func (s *RestrictedListener) CloseForbidden() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c, u := range s.conns {
@@ -85,7 +85,7 @@ func (s *Guarded) Recheck() {
 // client is a connection of a user who may.
 type client struct {
 	*net.UnixConn
-	of *Guarded
+	of *RestrictedListener
 }
 
 func (c *client) Close() error {

@@ -18,15 +18,15 @@ func (l *Consumers) unknownUser() (Caller, bool) {
 
 func opensAll(u User) bool { return u.IsRoot() || !checks.On(checks.LocalSocket) }
 func (who Caller) mayUse(peer string) bool {
-	return who.All || who.Declared().MayUse(peer) || !checks.On(checks.LocalPeer)
+	return who.Privileged || who.Declared().MayUse(peer) || !checks.On(checks.LocalPeer)
 }
 func (who Caller) mayAttach(p, e string) bool {
-	return who.All || who.Declared().MayAttach(p, e) || !checks.On(checks.LocalPeer)
+	return who.Privileged || who.Declared().MayAttach(p, e) || !checks.On(checks.LocalPeer)
 }
 
 // Sees is the product's, with a switch.
 func (who Caller) Sees(owner *Consumer) bool {
-	return who.All || owner == who.Consumer || !checks.On(checks.LocalOwner)
+	return who.Privileged || owner == who.Consumer || !checks.On(checks.LocalOwner)
 }
 
 func (g *Gate) boundsDials() bool { return g.dials != nil && checks.On(checks.LocalShare) }
@@ -46,9 +46,9 @@ func (who Caller) MayHave(disks int) bool {
 
 // GateOf is the product's, with a switch.
 func (l *Consumers) GateOf(u User) *Gate {
-	who, ok := l.WhoIs(u)
+	who, ok := l.Identify(u)
 	if !ok && checks.On(checks.LocalShare) {
-		return l.Strangers
+		return l.UnknownUsers
 	}
 	return l.gateFor(who)
 }

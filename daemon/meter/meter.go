@@ -8,7 +8,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 )
 
-// span is the number of looks that a rate covers.
+// span is the number of intervals between samples that a rate covers.
 const span = 3
 
 // Meter turns counters into rates over the last seconds.
@@ -23,7 +23,7 @@ type sample struct {
 	io api.IO
 }
 
-// Sample takes the present counters.
+// Sample records the present counters.
 func (m *Meter) Sample(at time.Time, io api.IO) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -31,7 +31,7 @@ func (m *Meter) Sample(at time.Time, io api.IO) {
 	m.n++
 }
 
-// Rates fills in the rates between the oldest and the newest look.
+// Rates fills in the rates between the oldest and the newest sample.
 func (m *Meter) Rates(io *api.IO) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

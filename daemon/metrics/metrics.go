@@ -33,8 +33,8 @@ const (
 type Source interface {
 	Status(context.Context) api.Status
 	Resources() api.Resources
-	// PeerNames are the peers of the configuration, and CountedAs is which of them has an
-	// identity; Others where none has.
+	// PeerNames are the names of the configured peers. CountedAs is the one of these that has an
+	// identity, Others if none has.
 	PeerNames() []string
 	CountedAs(transport.Identity) string
 }
@@ -56,7 +56,7 @@ func Listen(ctx context.Context, at netip.AddrPort, main string) (net.Listener, 
 	return netutil.LimitListener(l, maxClients), nil
 }
 
-// Server returns a server of the metrics of a host, whose scrapes end with ctx.
+// Server returns an HTTP server for the metrics of a host. Scrapes end with ctx.
 func Server(ctx context.Context, of Source) *http.Server {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(Collector(ctx, of), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -77,7 +77,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("ironwarp_"+name, help, labels, nil)
 }
 
-// metricSet are those of the host, its streams and its block I/O.
+// metricSet has the metrics of the host, its streams and its block I/O.
 type metricSet struct {
 	up, peerUp, carrier, fallbacks, path, pathFailures, streams, streamAge, paused, refused, ops, bytes, ioErrors, attached, oldestIO, exportReady, dropped *prometheus.Desc
 }

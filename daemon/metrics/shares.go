@@ -8,11 +8,11 @@ import (
 )
 
 // maxPeerSeries is how many peers have resource metrics of their own; others are
-// summed up, so that a scrape stays small whoever is configured. It is also what
-// peers without a declaration, which are few and short-lived, are counted under.
+// summed up under Others, so that a scrape stays small however many there are. Peers
+// without a declaration, which are few and short-lived, are counted there too.
 const maxPeerSeries = 200
 
-// shareMetrics are about who has what of the RNIC.
+// shareMetrics has the metrics of the RNIC's resources by principal.
 type shareMetrics struct{ used, limit, share, events, slow, blocked, dropped *prometheus.Desc }
 
 func newShareMetrics() shareMetrics {
@@ -27,7 +27,7 @@ func newShareMetrics() shareMetrics {
 	}
 }
 
-// collectShares describes who has what of the RNIC.
+// collectShares collects how much of the RNIC's resources each principal uses.
 func (c collector) collectShares(st api.Status, r api.Resources, gauge, counter emitter) {
 	set := newShareMetrics()
 	own := map[string]bool{}
@@ -53,7 +53,7 @@ func (c collector) collectShares(st api.Status, r api.Resources, gauge, counter 
 	}
 	others := map[string]int64{}
 	for _, p := range r.Peers {
-		// An identity of nobody's may read like a peer's name.
+		// The identity of somebody who is no peer may read like a peer's name.
 		if name := c.CountedAs(transport.Identity(p.Identity)); own[name] {
 			one(p)
 			continue

@@ -56,7 +56,7 @@ func (k *Control) IKESAs(ctx context.Context, name string) ([]api.IKESA, error) 
 	return out, nil
 }
 
-// sasError is one about all SAs, not those of a peer.
+// sasError explains an error about the SAs of all peers.
 func sasError(err error) error {
 	e := Problem("", err)
 	if e.Reason != api.ReasonStrongSwan {
@@ -127,7 +127,8 @@ func (k *Control) peer(name string) (Peer, error) {
 	return p, nil
 }
 
-// Order is an order about an IKE connection: about a child of a name, or about all.
+// Order is a command about an IKE connection: about the child SAs of one name, or about all. It returns
+// how many SAs it concerned.
 type Order func(m *ipsec.Manager, ctx context.Context, connection, child string) (int, error)
 
 // The orders. To delete SAs has streams pause, which go on when traffic has brought new ones
@@ -139,9 +140,10 @@ var (
 	RekeyIKE  Order = func(m *ipsec.Manager, ctx context.Context, c, _ string) (int, error) { return m.RekeyIKE(ctx, c) }
 )
 
-// Do carries out an order about a peer's SAs: of child alone, if there is one, else on each
-// path. It fails for an unknown peer, and where strongSwan does not answer or refuses.
-func (k *Control) Do(ctx context.Context, order Order, name, child string) (int, error) {
+// Execute executes an order about a peer's SAs, of the child SAs named child only if that is not "", on
+// each path. It returns how many SAs it concerned. It fails for an unknown peer, and where strongSwan
+// does not answer or refuses.
+func (k *Control) Execute(ctx context.Context, order Order, name, child string) (int, error) {
 	p, err := k.peer(name)
 	if err != nil {
 		return 0, err
@@ -254,7 +256,8 @@ func State(st ipsec.Status) string {
 	return api.PeerIdle
 }
 
-// Blocked is what the kernel has blocked, nil where it has nothing to block or does not tell.
+// Blocked counts the packets that the kernel has blocked; nil where it blocks none, or the count is not
+// known.
 func (k *Control) Blocked() *api.Guard {
 	if m := k.Current(); m != nil {
 		if b, err := m.Blocked(); err == nil {
@@ -264,7 +267,7 @@ func (k *Control) Blocked() *api.Guard {
 	return nil
 }
 
-// Describe is what the IPsec manager knows of a peer.
+// Describe returns what the IPsec manager knows of a peer.
 func Describe(st ipsec.Status) *api.IPsec {
 	c, now := st.Counters, time.Now()
 	v := &api.IPsec{

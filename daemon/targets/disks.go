@@ -27,17 +27,17 @@ type disks struct {
 	of  map[string]string // by LUN
 }
 
-func key(iqn string, lun uint16) string { return fmt.Sprintf("%s,%d", iqn, lun) }
+func lunKey(iqn string, lun uint16) string { return fmt.Sprintf("%s,%d", iqn, lun) }
 
 func (d *disks) file() string { return filepath.Join(d.dir, "disks.json") }
 
 // reservations is the file of a LUN's persistent reservations.
 func (d *disks) reservations(iqn string, lun uint16) string {
-	sum := sha256.Sum256([]byte(key(iqn, lun)))
+	sum := sha256.Sum256([]byte(lunKey(iqn, lun)))
 	return filepath.Join(d.dir, hex.EncodeToString(sum[:8])+".reservations")
 }
 
-// load reads what an earlier daemon has kept. What cannot be read is said, and begun anew.
+// load reads what an earlier daemon has saved. A file that cannot be read is logged, and begun anew.
 func (d *disks) load(dir string, log *slog.Logger) {
 	d.dir, d.log, d.of = dir, log, map[string]string{}
 	data, err := os.ReadFile(d.file())
@@ -62,9 +62,9 @@ func (d *disks) save() {
 	}
 }
 
-// place notes that a LUN is a disk. It reports false, and the other one, if it was another.
-func (d *disks) place(iqn string, lun uint16, disk block.ID) (was string, ok bool) {
-	k := key(iqn, lun)
+// record notes that a LUN is a disk. It reports false, and the other one, if it was another.
+func (d *disks) record(iqn string, lun uint16, disk block.ID) (was string, ok bool) {
+	k := lunKey(iqn, lun)
 	if was, known := d.of[k]; known {
 		return was, was == disk.String()
 	}
@@ -75,10 +75,10 @@ func (d *disks) place(iqn string, lun uint16, disk block.ID) (was string, ok boo
 
 // forget forgets a LUN, and its reservations.
 func (d *disks) forget(iqn string, lun uint16) {
-	if _, known := d.of[key(iqn, lun)]; !known {
+	if _, known := d.of[lunKey(iqn, lun)]; !known {
 		return
 	}
-	delete(d.of, key(iqn, lun))
+	delete(d.of, lunKey(iqn, lun))
 	d.save()
 	if err := os.Remove(d.reservations(iqn, lun)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.log.Warn("cannot remove the reservations of a LUN", "iqn", iqn, "lun", lun, "error", err)

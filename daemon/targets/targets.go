@@ -36,7 +36,7 @@ type Config struct {
 	Protector func(a netip.Addr, anyone bool) (transport.Protector, error)
 	// PeerOf is the peer that is authenticated as somebody and has an address.
 	PeerOf func(id transport.Identity, a netip.Addr) (config.Peer, bool)
-	// Came is told of each connection from a peer, and Refused of those that are turned away.
+	// Came is called with the peer of each connection, and Refused for connections that are refused.
 	Came    func(peer string)
 	Refused func(transport.Flow, error)
 }
@@ -86,7 +86,7 @@ func New(cfg Config) *Targets {
 	return t
 }
 
-// identify tells whom a connection is from: "" if from no peer.
+// identify returns the identity of the peer that a connection is from; "" if it is from no peer.
 func (t *Targets) identify(nc net.Conn) string {
 	c, ok := nc.(*transport.Conn)
 	if !ok {
@@ -151,7 +151,7 @@ func (t *Targets) Apply(next *config.Config) (changed []string) {
 			changed = append(changed, fmt.Sprintf("target %s changed", c.Name))
 		}
 		was := s.exports()
-		anew := t.placeLocked(s, c)
+		anew := t.setUnitsLocked(s, c)
 		s.cfg = c
 		s.loadSecrets(t.log)
 		if anew || s.device == nil {
@@ -166,9 +166,9 @@ func (t *Targets) Apply(next *config.Config) (changed []string) {
 	return changed
 }
 
-// placeLocked gives a target the units of a declaration, and reports whether they are others than
+// setUnitsLocked gives a target the units of a declaration, and reports whether they are others than
 // before.
-func (t *Targets) placeLocked(s *served, c config.Target) (anew bool) {
+func (t *Targets) setUnitsLocked(s *served, c config.Target) (anew bool) {
 	for n, u := range s.units {
 		if !slices.Contains(c.LUNs, u.cfg) {
 			t.forgetLocked(s, u)
@@ -185,7 +185,7 @@ func (t *Targets) placeLocked(s *served, c config.Target) (anew bool) {
 	return anew
 }
 
-// forgetLocked forgets what is kept of a LUN that is one no more.
+// forgetLocked forgets the disk and the reservations of a LUN that has been removed.
 func (t *Targets) forgetLocked(s *served, u *unit) {
 	t.disks.forget(s.cfg.IQN, u.cfg.Number)
 }
@@ -243,15 +243,15 @@ func Secrets(c config.Target) ([]chap.Credentials, *api.Error) {
 	return list, nil
 }
 
-// usable reports whether the target knows its initiators' secrets.
-func (s *served) usable() bool { return s.secrets == nil || len(s.chap) > 0 }
+// hasSecrets reports whether the target knows its initiators' secrets.
+func (s *served) hasSecrets() bool { return s.secrets == nil || len(s.chap) > 0 }
 
 // offerLocked makes the device of a target anew if the storage of all its LUNs is open.
 func (t *Targets) offerLocked(s *served) {
 	was := s.device
 	s.device = nil
 	d := &lu.Device{}
-	whole := s.usable()
+	whole := s.hasSecrets()
 	for n, u := range s.units {
 		if u.lu == nil || d.Add(n, u.lu) != nil {
 			whole = false
@@ -307,8 +307,8 @@ func stillOpen(list []<-chan struct{}) []<-chan struct{} {
 	})
 }
 
-// Lend gives the LUNs of an export their storage. Whoever lends it calls Recall before closing it.
-func (t *Targets) Lend(export string, medium lu.Medium) {
+// SetStorage gives the LUNs of an export their storage. Whoever has opened it calls RemoveStorage before closing it.
+func (t *Targets) SetStorage(export string, medium lu.Medium) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.all {
@@ -316,7 +316,7 @@ func (t *Targets) Lend(export string, medium lu.Medium) {
 		for _, u := range s.units {
 			if u.cfg.Export == export {
 				found = true
-				t.lendLocked(s, u, medium)
+				t.setMediumLocked(s, u, medium)
 			}
 		}
 		if found {
@@ -325,14 +325,14 @@ func (t *Targets) Lend(export string, medium lu.Medium) {
 	}
 }
 
-func (t *Targets) lendLocked(s *served, u *unit, medium lu.Medium) {
+func (t *Targets) setMediumLocked(s *served, u *unit, medium lu.Medium) {
 	u.medium, u.lu, u.problem = medium, nil, nil
 	fail := func(fix, format string, a ...any) {
 		u.problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("LUN %d of target %s ", u.cfg.Number, s.cfg.Name) + fmt.Sprintf(format, a...), Fix: fix}
 		t.log.Warn("a LUN cannot be offered", "target", s.cfg.Name, "lun", u.cfg.Number, "error", u.problem)
 	}
 	disk := medium.Identity().Disk
-	if was, ok := t.disks.place(s.cfg.IQN, u.cfg.Number, disk); !ok {
+	if was, ok := t.disks.record(s.cfg.IQN, u.cfg.Number, disk); !ok {
 		fail(fmt.Sprintf("put the disk back; if the other one is meant: `ironwarp target lun rm %s %d`, then `ironwarp target lun add`, and have the initiators log in anew", s.cfg.Name, u.cfg.Number),
 			"was the disk %s, and another one, %s, stands there now: initiators would take it for the first", was, disk)
 		return
@@ -347,9 +347,9 @@ func (t *Targets) lendLocked(s *served, u *unit, medium lu.Medium) {
 	}
 }
 
-// Recall takes the storage of an export away from its LUNs, and ends the sessions that use it. end
+// RemoveStorage takes the storage of an export away from its LUNs, and ends the sessions that use it. end
 // returns when nothing of these is under way any more, which may take as long as the storage does.
-func (t *Targets) Recall(export string) (end func()) {
+func (t *Targets) RemoveStorage(export string) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.all {

@@ -17,8 +17,8 @@ func (c *Config) MayAttach(p Peer) bool {
 // SessionMemory is the memory in bytes that one block session of a peer takes.
 func (c *Config) SessionMemory() int64 { return rtrs.SessionMemory(c.Limits.QueueSize, 0) }
 
-// attaching is how many peers may attach something, and by how many paths.
-func (c *Config) attaching() (n, paths int64) {
+// countAttaching returns how many peers may attach something, and by how many paths.
+func (c *Config) countAttaching() (n, paths int64) {
 	for _, p := range c.Peers {
 		if c.MayAttach(p) {
 			n, paths = n+1, paths+int64(1+len(p.Paths))
@@ -27,12 +27,12 @@ func (c *Config) attaching() (n, paths int64) {
 	return n, paths
 }
 
-// SaidLimits are the limits of the device that the configuration itself says, the others
-// being 0: defaults grow with the peers.
-func (c *Config) SaidLimits() Quota {
+// ConfiguredLimits are the limits of the device that the configuration sets itself. The others, whose
+// defaults grow with the peers, are 0.
+func (c *Config) ConfiguredLimits() Quota {
 	q := c.Limits.Device
 	for _, w := range quotaWords {
-		if _, said := c.said[w.word]; !said {
+		if _, said := c.positions[w.word]; !said {
 			*w.of(&q) = 0
 		}
 	}
@@ -46,8 +46,8 @@ func (c *Config) SaidLimits() Quota {
 // who has many is not to use up what is not counted for each peer.
 func (c *Config) SetQueueSize(n int) {
 	c.Limits.QueueSize = n
-	said, is := c.SaidLimits(), deviceLimits()
-	_, paths := c.attaching()
+	said, is := c.ConfiguredLimits(), deviceLimits()
+	_, paths := c.countAttaching()
 	is.Bytes += 2 * paths * c.SessionMemory()
 	conns, entries := 0, int64(rtrs.ConnEntries(n))
 	for _, p := range c.Peers {
@@ -64,23 +64,23 @@ func (c *Config) SetQueueSize(n int) {
 	}
 }
 
-// ForExports is how much of one of QuotaWords sessions of peers can count on, whatever the
-// other services and ULPs take: their shares, and that of one more, are not for exports.
-func (c *Config) ForExports(word string) int64 {
+// AvailableForExports returns how much of one of QuotaWords the sessions of peers can count on, whatever
+// other services and ULPs use: their shares, and the share of one more, are not for exports.
+func (c *Config) AvailableForExports(word string) int64 {
 	if own := Amount(c.Services[ServiceExports].Limits, word); own > 0 {
 		return own
 	}
-	return Amount(c.Limits.Device, word) - c.forOthers(word)
+	return Amount(c.Limits.Device, word) - c.reservedForOthers(word)
 }
 
-func (c *Config) forOthers(word string) int64 {
+func (c *Config) reservedForOthers(word string) int64 {
 	others := int64(len(ServiceNames()) + len(c.ULPs))
 	return Amount(c.Limits.Device, word) / 2 / (others + 1) * others
 }
 
-// checkRoom finds peers that may not have the streams of one session, and memory that has no
+// checkCapacity finds peers that may not have the streams of one session, and memory that has no
 // room for a session of each that may attach something, whatever the other services take.
-func checkRoom(c *Config) (errs Errors) {
+func checkCapacity(c *Config) (errs Errors) {
 	for _, p := range c.Peers {
 		if most := cmp.Or(c.PeerLimits(p).Streams, c.Limits.Device.Streams); most < int64(p.SessionStreams()) {
 			errs = append(errs, &Error{Pos: p.Origin, Msg: fmt.Sprintf("peer %s may have %d streams, and a block session with it has %d connections: none comes up", p.Name, most, p.SessionStreams()),
@@ -92,15 +92,15 @@ func checkRoom(c *Config) (errs Errors) {
 
 func checkMemory(c *Config) Errors {
 	one, all := c.SessionMemory(), c.Limits.Device.Bytes
-	n, _ := c.attaching()
+	n, _ := c.countAttaching()
 	who := fmt.Sprintf("a block session takes %s at queue_size: %d, and %d peers may attach exports", roundUpMiB(one), c.Limits.QueueSize, n)
 	if own := c.Services[ServiceExports].Limits.Bytes; own > 0 && own < n*one {
-		return Errors{{Pos: c.placeOf(ServiceExports), Msg: fmt.Sprintf("service exports may have %s of memory: %s", FormatSize(own), who),
+		return Errors{{Pos: c.positionOf(ServiceExports), Msg: fmt.Sprintf("service exports may have %s of memory: %s", FormatSize(own), who),
 			Fix: fmt.Sprintf("each is to find room for one: set services: {exports: {limits: {memory: %s}}} or more, or limits: {queue_size: ...} to less", roundUpMiB(n*one))}}
 	}
 	others := int64(len(ServiceNames()) + len(c.ULPs))
-	if theirs := c.forOthers("memory"); all-theirs < n*one {
-		return Errors{{Pos: c.placeOf("memory"), Msg: fmt.Sprintf("memory is %s, of which %s are kept for other services: %s", FormatSize(all), roundUpMiB(theirs), who),
+	if theirs := c.reservedForOthers("memory"); all-theirs < n*one {
+		return Errors{{Pos: c.positionOf("memory"), Msg: fmt.Sprintf("memory is %s, of which %s are kept for other services: %s", FormatSize(all), roundUpMiB(theirs), who),
 			Fix: fmt.Sprintf("each is to find room for one: set limits: {memory: %s} or more, or queue_size: to less", roundUpMiB(n*one*2*(others+1)/(others+2)))}}
 	}
 	return nil

@@ -95,7 +95,7 @@ func TestDefaultsGrowWithThePeers(t *testing.T) {
 		if q := c.Limits.Device; share(q.Streams) < DefaultConnections || share(q.HalfOpen) < DefaultConnections || share(q.QueueEntries) < DefaultConnections*entries {
 			t.Errorf("%q, %d peers: the share of each in %+v is less than a session", tc.more, tc.peers, q)
 		}
-		if pds, cqes := c.ForExports("protection_domains"), c.ForExports("cq_entries"); pds < c.Limits.Device.Streams || cqes < c.Limits.Device.Streams*entries {
+		if pds, cqes := c.AvailableForExports("protection_domains"), c.AvailableForExports("cq_entries"); pds < c.Limits.Device.Streams || cqes < c.Limits.Device.Streams*entries {
 			t.Errorf("%q, %d peers: exports can count on %d protection domains and %d completions, and there are %d streams", tc.more, tc.peers, pds, cqes, c.Limits.Device.Streams)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// check finds conflicts between declarations.
-func check(c *Config) Errors {
+// checkConflicts finds conflicts between declarations.
+func checkConflicts(c *Config) Errors {
 	var errs Errors
 	fail := func(at Pos, msg, fix string) { errs = append(errs, &Error{Pos: at, Msg: msg, Fix: fix}) }
 	names, addrs, ids := map[string]Pos{}, map[netip.Addr]Peer{}, map[string]Peer{}
@@ -22,7 +22,7 @@ func check(c *Config) Errors {
 		if p.UDPPort == 0 && p.has(transport.SCTPUDP) {
 			p.UDPPort = c.ListenUDPPort
 		}
-		p.complete()
+		p.setDefaults()
 		if p.Name == "" || !p.Address.IsValid() {
 			continue
 		}
@@ -77,7 +77,7 @@ func check(c *Config) Errors {
 	errs = append(errs, checkAddresses(c, names)...)
 	errs = append(errs, checkULPs(c, names)...)
 	c.SetQueueSize(c.Limits.QueueSize)
-	errs = append(errs, checkRoom(c)...)
+	errs = append(errs, checkCapacity(c)...)
 	errs = append(errs, checkShares(c)...)
 	seen := map[string]Pos{}
 	for _, e := range c.Exports {

@@ -39,7 +39,7 @@ func (r *Exporter) replacedExports(next *config.Config) map[*export]bool {
 	})
 	var mu sync.Mutex
 	found := map[*export]bool{}
-	forEachAtOnce(same, func(e *export) {
+	forEachConcurrently(same, func(e *export) {
 		if e.isReplaced(r.declared(e).Path) {
 			mu.Lock()
 			found[e] = true
@@ -75,7 +75,7 @@ func (r *Exporter) offerGrowth(e *export) {
 		return
 	}
 	if _, err := e.stat(c.Path); err != nil || e.isReplaced(c.Path) {
-		return // it hangs, or another stands there
+		return // it hangs, or another file is there now
 	}
 	grown, err := store.Grow()
 	if err == nil && grown {
@@ -87,13 +87,13 @@ func (r *Exporter) offerGrowth(e *export) {
 }
 
 // Repair begins to offer an export again, whose storage has lost acknowledged writes and was
-// repaired by its administrator; see Repaired. Peers that have it attached have
+// repaired by its administrator; see AwaitRepair. Peers that have it attached have
 // to attach it anew. It fails for an unknown export, for one that has lost nothing, and
 // where its storage can't be opened.
 func (r *Exporter) Repair(name string) error {
 	e := r.find(name)
 	if e == nil {
-		return unknown(name)
+		return errUnknown(name)
 	}
 	store := e.openStore()
 	if store == nil {
@@ -107,30 +107,30 @@ func (r *Exporter) Repair(name string) error {
 	return nil
 }
 
-// Open opens the storage of an export that is not offered. It waits, and fails, as Repaired
+// Open opens the storage of an export that is not offered. It waits, and fails, as AwaitRepair
 // does.
 func (r *Exporter) Open(name string) error {
 	e := r.find(name)
 	if e == nil {
-		return unknown(name)
+		return errUnknown(name)
 	}
 	r.open(e)
-	return r.Repaired(name)
+	return r.AwaitRepair(name)
 }
 
-// Repaired waits as Await does, for OfferTime. If the export is not offered then, it fails
+// AwaitRepair waits as AwaitOpening does, for OfferTime. If the export is not offered then, it fails
 // with an *api.Error that has the reason.
-func (r *Exporter) Repaired(name string) error {
-	r.Await(name, OfferTime)
+func (r *Exporter) AwaitRepair(name string) error {
+	r.AwaitOpening(name, OfferTime)
 	if e := r.find(name); e == nil {
-		return unknown(name)
+		return errUnknown(name)
 	} else if e.openStore() == nil {
 		return e.notRepaired(name)
 	}
 	return nil
 }
 
-func unknown(name string) error {
+func errUnknown(name string) error {
 	return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no export %s", name), Fix: "`ironwarp export ls` lists them"}
 }
 
