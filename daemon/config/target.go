@@ -350,21 +350,14 @@ func AddTarget(main string, t Target) (string, error) {
 
 // SetTarget changes the file that declares a target like SetPeer does, to what change makes of
 // the target. It fails as that does, and as change does.
-func SetTarget(main, name string, change func(*Target) error) (file string, err error) {
-	err = changeFiles(main, func(c *fileChange) error {
-		old, ok := c.before.Target(name)
-		if !ok {
-			return fmt.Errorf("target %s: %w", name, ErrNotFound)
-		}
+func SetTarget(main, name string, change func(*Target) error) (string, error) {
+	return set(main, targetsDir, "target", name, func(c *Config) (before, after any, err error) {
+		old, _ := c.Target(name)
 		t := old
 		t.LUNs = slices.Clone(t.LUNs)
-		if err := change(&t); err != nil {
-			return err
-		}
-		file = old.Origin.File
-		return c.edit(old.Origin, targetsDir, "target "+name, fileOfTarget(old), fileOfTarget(t))
+		err = change(&t)
+		return fileOfTarget(old), fileOfTarget(t), err
 	})
-	return file, err
 }
 
 // RemoveTarget removes the file that AddTarget wrote, like RemovePeer. It fails as that does.

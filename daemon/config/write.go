@@ -82,16 +82,11 @@ func AddPeer(main string, p Peer) (string, error) {
 // SetPeer changes a peer's declaration to p, and returns the name of its file. Other
 // content and comments stay. As with AddPeer nothing is written that has faults. A peer
 // that does not exist is ErrNotFound.
-func SetPeer(main string, p Peer) (file string, err error) {
-	err = changeFiles(main, func(c *fileChange) error {
-		old, ok := c.before.Peer(p.Name)
-		if !ok {
-			return fmt.Errorf("peer %s: %w", p.Name, ErrNotFound)
-		}
-		file = old.Origin.File
-		return c.edit(old.Origin, peersDir, "peer "+p.Name, fileOfPeer(old), fileOfPeer(p))
+func SetPeer(main string, p Peer) (string, error) {
+	return set(main, peersDir, "peer", p.Name, func(c *Config) (before, after any, err error) {
+		old, _ := c.Peer(p.Name)
+		return fileOfPeer(old), fileOfPeer(p), nil
 	})
-	return file, err
 }
 
 func fileOfPeer(p Peer) peerFile {
@@ -178,16 +173,11 @@ func AddExport(main string, e Export) (string, error) {
 
 // SetExport changes the file that declares an export like SetPeer does. It fails as
 // that does.
-func SetExport(main string, e Export) (file string, err error) {
-	err = changeFiles(main, func(c *fileChange) error {
-		old, ok := c.before.Export(e.Name)
-		if !ok {
-			return fmt.Errorf("export %s: %w", e.Name, ErrNotFound)
-		}
-		file = old.Origin.File
-		return c.edit(old.Origin, exportsDir, "export "+e.Name, fileOfExport(old), fileOfExport(e))
+func SetExport(main string, e Export) (string, error) {
+	return set(main, exportsDir, "export", e.Name, func(c *Config) (before, after any, err error) {
+		old, _ := c.Export(e.Name)
+		return fileOfExport(old), fileOfExport(e), nil
 	})
-	return file, err
 }
 
 func fileOfExport(e Export) exportFile {
@@ -214,6 +204,25 @@ func add(main, sub, name string, v any) (file string, err error) {
 	return file, err
 }
 
+// set changes the file that declares a peer, export or target. edit returns the declaration before and
+// after the change.
+func set(main, sub, what, name string, edit func(*Config) (before, after any, err error)) (file string, err error) {
+	err = changeFiles(main, func(c *fileChange) error {
+		at, ok := declared(c.before, sub, name)
+		if !ok {
+			return fmt.Errorf("%s %s: %w", what, name, ErrNotFound)
+		}
+		before, after, err := edit(c.before)
+		if err != nil {
+			return err
+		}
+		file = at.File
+		return c.edit(at, sub, what+" "+name, before, after)
+	})
+	return file, err
+}
+
+// declared returns where a peer, export or target is declared.
 func declared(c *Config, sub, name string) (Pos, bool) {
 	switch sub {
 	case peersDir:
