@@ -207,7 +207,7 @@ func specOf(p config.Peer) api.PeerSpec {
 	}
 	s.HeartbeatMisses, s.ReconnectAttempts = p.Heartbeat.Missed, p.ReconnectAttempts
 	if p.OpenChunks {
-		s.AlwaysInvalidate = new(bool)
+		s.AlwaysInvalidate = new(false)
 	}
 	if p.NoPath.Fail {
 		s.NoPath, s.FailAfter = config.NoPathWords(p.NoPath)

@@ -91,3 +91,11 @@ func list[T any](w *ironwarp, c *cli.Context, get func(*api.Client, context.Cont
 		table(all)
 	})
 }
+
+// only is get without what keep does not keep.
+func only[T any](get func(*api.Client, context.Context) ([]T, error), keep func(T) bool) func(*api.Client, context.Context) ([]T, error) {
+	return func(cl *api.Client, ctx context.Context) ([]T, error) {
+		all, err := get(cl, ctx)
+		return slices.DeleteFunc(all, func(v T) bool { return !keep(v) }), err
+	}
+}

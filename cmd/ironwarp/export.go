@@ -99,16 +99,13 @@ func (w *ironwarp) exportSet(c *cli.Context) error {
 		change.Path = &path
 	}
 	if c.IsSet("read-only") {
-		change.ReadOnly = new(bool)
-		*change.ReadOnly = c.Bool("read-only")
+		change.ReadOnly = new(c.Bool("read-only"))
 	}
 	if c.IsSet("trust") {
-		change.Trust = new(string)
-		*change.Trust = c.String("trust")
+		change.Trust = new(c.String("trust"))
 	}
 	if c.IsSet("writers") {
-		change.Writers = new(string)
-		*change.Writers = c.String("writers")
+		change.Writers = new(c.String("writers"))
 	}
 	if len(change.Allow)+len(change.Disallow) == 0 && change.Path == nil && change.ReadOnly == nil && change.Writers == nil && change.Trust == nil {
 		return &usageError{msg: "nothing to change", fix: "say what with flags, see `ironwarp export set --help`"}

@@ -25,7 +25,7 @@ func lunFlags() []cli.Flag {
 func lunOf(c *cli.Context) (l api.LUNSpec, some bool, err error) {
 	l = api.LUNSpec{Number: c.Int("number"), Export: c.String("export"), BlockSize: c.Int("block-size"), ReadOnly: c.Bool("read-only"), Removable: c.Bool("removable")}
 	if !c.Bool("thin") {
-		l.Thin = new(bool)
+		l.Thin = new(false)
 	}
 	if l.Path, err = fileFlag(c, "path"); err != nil {
 		return l, false, err

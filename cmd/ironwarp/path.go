@@ -93,24 +93,10 @@ func (w *ironwarp) completePolicies(policies func() []string) cli.BashCompleteFu
 	}
 }
 
-// sessions are those that a condition keeps.
-func (w *ironwarp) sessions(c *cli.Context, keep func(api.Session) bool) ([]api.Session, error) {
-	all, err := w.client(c).Sessions(c.Context)
-	return slices.DeleteFunc(all, func(s api.Session) bool { return !keep(s) }), err
-}
-
 func (w *ironwarp) pathList(c *cli.Context) error {
 	peer := c.Args().First()
-	list, err := w.sessions(c, func(s api.Session) bool { return s.Role == "client" && (peer == "" || s.Peer == peer) })
-	if err != nil {
-		return err
-	}
-	return w.print(c, list, func() {
-		if len(list) == 0 {
-			w.printf("no session is open\n")
-		}
-		w.pathTable(list)
-	})
+	get := only((*api.Client).Sessions, func(s api.Session) bool { return s.Role == "client" && (peer == "" || s.Peer == peer) })
+	return list(w, c, get, "no session is open", w.pathTable)
 }
 
 func (w *ironwarp) pathAdd(c *cli.Context) error {
@@ -175,7 +161,7 @@ func (w *ironwarp) sessionTable(list []api.Session) {
 
 func (w *ironwarp) sessionShow(c *cli.Context) error {
 	peer := c.Args().First()
-	list, err := w.sessions(c, func(s api.Session) bool { return s.Peer == peer })
+	list, err := only((*api.Client).Sessions, func(s api.Session) bool { return s.Peer == peer })(w.client(c), c.Context)
 	if err != nil {
 		return err
 	}

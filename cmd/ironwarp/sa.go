@@ -44,21 +44,14 @@ func (w *ironwarp) saCommand() *cli.Command {
 }
 
 func (w *ironwarp) saList(c *cli.Context) error {
-	list, err := w.client(c).IKESAs(c.Context, c.Args().First())
-	if err != nil {
-		return err
-	}
-	sas := []api.SA{}
-	for _, s := range list {
-		sas = append(sas, s.Children...)
-	}
-	return w.print(c, sas, func() {
-		if len(sas) == 0 {
-			w.printf("no SAs; they come up with the first stream to a peer\n")
-			return
+	children := func(cl *api.Client, ctx context.Context) (sas []api.SA, err error) {
+		all, err := cl.IKESAs(ctx, c.Args().First())
+		for _, s := range all {
+			sas = append(sas, s.Children...)
 		}
-		w.saTable(sas)
-	})
+		return sas, err
+	}
+	return list(w, c, children, "no SAs; they come up with the first stream to a peer", w.saTable)
 }
 
 func (w *ironwarp) saTable(sas []api.SA) {

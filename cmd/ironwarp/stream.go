@@ -24,23 +24,10 @@ func (w *ironwarp) streamCommand() *cli.Command {
 
 func (w *ironwarp) streamList(c *cli.Context) error {
 	peer := c.Args().First()
-	all, err := w.client(c).Streams(c.Context)
-	if err != nil {
-		return err
-	}
-	list := []api.Stream{}
-	for _, s := range all {
-		if peer == "" || s.Peer == peer {
-			list = append(list, s)
-		}
-	}
-	return w.print(c, list, func() {
-		if len(list) == 0 {
-			w.printf("no streams\n")
-			return
-		}
+	get := only((*api.Client).Streams, func(s api.Stream) bool { return peer == "" || s.Peer == peer })
+	return list(w, c, get, "no streams", func(streams []api.Stream) {
 		t := w.sheet("stream", "peer", "?service", "?trust", "?flow", ">age", "?>idle", ">in", ">out", "slow paths")
-		for _, s := range list {
+		for _, s := range streams {
 			t.row(s.ID, s.Peer, s.Service, s.Trust, s.Flow, ageText(s.AgeSeconds), ageText(s.Idle), bytesText(float64(s.BytesIn)), bytesText(float64(s.BytesOut)), slowText(s.Slow))
 		}
 		t.print()

@@ -333,7 +333,7 @@ func fileOfTarget(t Target) targetFile {
 			g.Export = ""
 		}
 		if l.Thick {
-			g.Thin = new(bool)
+			g.Thin = new(false)
 		}
 		f.LUNs = append(f.LUNs, g)
 	}

@@ -147,7 +147,7 @@ func fileOfPeer(p Peer) peerFile {
 	}
 	out.Misses, out.Attempts = p.Heartbeat.Missed, p.ReconnectAttempts
 	if p.OpenChunks {
-		out.Invalidate = new(bool)
+		out.Invalidate = new(false)
 	}
 	if p.NoPath.Fail {
 		out.NoPath, out.FailAfter = NoPathWords(p.NoPath)

@@ -111,7 +111,7 @@ func Spec(c config.Target) api.TargetSpec {
 func lunSpec(l config.LUN) api.LUNSpec {
 	s := api.LUNSpec{Number: int(l.Number), Export: l.Export, Path: l.Path, BlockSize: int(cmp.Or(l.BlockSize, 512)), ReadOnly: l.ReadOnly, Removable: l.Removable}
 	if l.Thick {
-		s.Thin = new(bool)
+		s.Thin = new(false)
 	}
 	return s
 }
