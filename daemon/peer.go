@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -192,9 +193,7 @@ func (p *peer) Unreachable(err error) *api.Error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		e.Fix += "; if it does, both hosts need the same transport for each other, or auto on both: see `ironwarp peer show`"
 	}
-	if e.Fix == "" {
-		e.Fix = "is the daemon running there, and does `ironwarp peer ls` there show this host?"
-	}
+	e.Fix = cmp.Or(e.Fix, "is the daemon running there, and does `ironwarp peer ls` there show this host?")
 	return e
 }
 

@@ -148,9 +148,9 @@ func (d *Daemon) pathStates(p *peer, inUse bool) []api.PathState {
 	_, local, _ := p.state()
 	var out []api.PathState
 	for i, q := range p.cfg.Pairs() {
-		v := api.PathState{Pair: api.Pair{Address: q.Address.String(), LocalAddress: addrText(local)}, Path: q.Path, Protection: api.PeerUp}
+		v := api.PathState{Pair: api.Pair{Address: q.Address.String(), LocalAddress: config.FormatAddr(local)}, Path: q.Path, Protection: api.PeerUp}
 		if i > 0 {
-			v.LocalAddress = addrText(q.LocalAddress)
+			v.LocalAddress = config.FormatAddr(q.LocalAddress)
 		}
 		p.carrier.DescribePath(&v, q.Address, inUse)
 		if p.cfg.Protection == config.ProtectIPsec {

@@ -181,7 +181,7 @@ func pairOf(q api.Pair) (config.Addresses, error) {
 // specOf is the reverse of peerOf.
 func specOf(p config.Peer) api.PeerSpec {
 	s := api.PeerSpec{
-		Name: p.Name, Address: p.Address.String(), LocalAddress: addrText(p.LocalAddress), Port: p.Port,
+		Name: p.Name, Address: p.Address.String(), LocalAddress: config.FormatAddr(p.LocalAddress), Port: p.Port,
 		Transport: string(p.Transport), UDPPort: p.UDPPort,
 		Protection: string(p.Protection), CRC: "on", FPDU: "large", Connections: p.Connections,
 	}
@@ -216,7 +216,7 @@ func specOf(p config.Peer) api.PeerSpec {
 		s.LocalID, s.RemoteID, s.Profile, s.Mode = p.LocalID, p.RemoteID, p.Profile, p.Mode
 		s.Auth, s.PSKFile, s.CertFile, s.KeyFile, s.CAFiles = string(p.Auth), p.PSKFile, p.CertFile, p.KeyFile, p.CAFiles
 		s.CRLURIs, s.OCSPURIs, s.Revocation = p.CRLURIs, p.OCSPURIs, string(p.Revocation)
-		s.Gateway, s.ChildSAs, s.ISCSIPort = addrText(p.Gateway), p.ChildSAs, p.ISCSIPort
+		s.Gateway, s.ChildSAs, s.ISCSIPort = config.FormatAddr(p.Gateway), p.ChildSAs, p.ISCSIPort
 		if p.IdleReap > 0 {
 			s.IdleReap = config.FormatDuration(p.IdleReap)
 		}
@@ -231,13 +231,6 @@ func specOf(p config.Peer) api.PeerSpec {
 		s.FPDU = "emss"
 	}
 	return s
-}
-
-func addrText(a netip.Addr) string {
-	if !a.IsValid() {
-		return ""
-	}
-	return a.String()
 }
 
 // configError gives an error of package config the code that fits.

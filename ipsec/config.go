@@ -1,6 +1,7 @@
 package ipsec
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -29,9 +30,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.Socket = ike.SocketPath(c.Socket)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.CallTimeout <= 0 {
 		c.CallTimeout = ike.CallTimeout
 	}

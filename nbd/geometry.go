@@ -1,6 +1,7 @@
 package nbd
 
 import (
+	"cmp"
 	"syscall"
 
 	"github.com/ironwarp/ironwarp/block"
@@ -12,10 +13,7 @@ type geometry block.Geometry
 // withDefaults fills in what a device left at 0.
 func (g geometry) withDefaults() geometry {
 	g.MinBlock = min(max(g.MinBlock, 1), 1<<16)
-	if g.PreferredBlock == 0 {
-		g.PreferredBlock = 4096
-	}
-	g.PreferredBlock = max(g.PreferredBlock, g.MinBlock, 512)
+	g.PreferredBlock = max(cmp.Or(g.PreferredBlock, 4096), g.MinBlock, 512)
 	if g.MaxIO == 0 || g.MaxIO > maxPayload {
 		g.MaxIO = maxPayload
 	}

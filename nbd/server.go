@@ -1,6 +1,7 @@
 package nbd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,10 +111,7 @@ func NewServer(cfg Config) *Server {
 	if cfg.MaxKept <= 0 {
 		cfg.MaxKept = maxKept
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, exports: make(map[string]*export), large: cfg.LargeReads.places, clients: make(accept.Slots, cfg.MaxClients)}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
+	s := &Server{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), exports: make(map[string]*export), large: cfg.LargeReads.places, clients: make(accept.Slots, cfg.MaxClients)}
 	return s
 }
 

@@ -51,9 +51,7 @@ type Client struct {
 
 // Connect opens a session, see rtrs.Connect. It fails as that does.
 func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	c := &Client{log: cfg.Logger, newest: cmp.Or(cfg.version, Version)}
 	c.quiet.Store(cfg.Quiet)
 	cfg.RTRS.OnConnect = c.onConnect

@@ -73,12 +73,8 @@ func (w notReady) Error() string { return string(w) }
 
 // NewServer returns a server without exports.
 func NewServer(cfg ServerConfig) *Server {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.WriterGrace == 0 {
-		cfg.WriterGrace = DefaultWriterGrace
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	cfg.WriterGrace = cmp.Or(cfg.WriterGrace, DefaultWriterGrace)
 	s := &Server{log: cfg.Logger, version: cmp.Or(cfg.version, Version), writerGrace: cfg.WriterGrace, storeReservations: cfg.StoreReservations, nameOf: cfg.NameOf,
 		exports: make(map[string]*export), waiting: make(map[string]pendingExport), reservations: make(map[block.ID]Reservation)}
 	for _, p := range cfg.Reservations {

@@ -197,15 +197,8 @@ func (cfg *ClientConfig) check() error {
 	if err := printable.Check(cfg.Name); err != nil {
 		return fmt.Errorf("rtrs: session name %q: %w", cfg.Name, err)
 	}
-	if cfg.Conns == 0 {
-		cfg.Conns = DefaultConns
-	}
-	if cfg.QueueDepth == 0 {
-		cfg.QueueDepth = DefaultQueueDepth
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Conns, cfg.QueueDepth = cmp.Or(cfg.Conns, DefaultConns), cmp.Or(cfg.QueueDepth, DefaultQueueDepth)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	cfg.Heartbeat, cfg.version = cfg.Heartbeat.withDefaults(), cmp.Or(cfg.version, Version)
 	return nil
 }

@@ -1,6 +1,7 @@
 package rtrs
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"syscall"
@@ -12,14 +13,8 @@ import (
 // SessionMemory is how many bytes of registered memory a server takes for a session of
 // this queue depth and with this much data in one I/O; 0 means the defaults.
 func SessionMemory(queueDepth, maxIO int) int64 {
-	if queueDepth == 0 {
-		queueDepth = DefaultQueueDepth
-	}
-	if maxIO == 0 {
-		maxIO = DefaultMaxIO
-	}
-	slots := queueDepth + controlChunks
-	return int64(slots)*int64(maxIO+chunkHeader) + int64(svcLen(slots))
+	slots := cmp.Or(queueDepth, DefaultQueueDepth) + controlChunks
+	return int64(slots)*int64(cmp.Or(maxIO, DefaultMaxIO)+chunkHeader) + int64(svcLen(slots))
 }
 
 // ConnEntries is how many work requests, and completions, each of the two hosts keeps room

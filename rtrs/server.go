@@ -120,32 +120,17 @@ type nameKey struct {
 // NewServer makes a server. It fails if the configuration is impossible, and says what is
 // possible.
 func NewServer(cfg ServerConfig) (*Server, error) {
-	def := func(p *int, v int) {
-		if *p == 0 {
-			*p = v
-		}
-	}
-	def(&cfg.QueueDepth, DefaultQueueDepth)
-	def(&cfg.MaxIO, DefaultMaxIO)
-	def(&cfg.MaxSessions, DefaultMaxSessions)
-	def(&cfg.MaxSessionsPerPeer, DefaultMaxSessionsPerPeer)
-	if cfg.Linger == 0 {
-		cfg.Linger = DefaultLinger
-	}
+	cfg.QueueDepth = cmp.Or(cfg.QueueDepth, DefaultQueueDepth)
+	cfg.MaxIO = cmp.Or(cfg.MaxIO, DefaultMaxIO)
+	cfg.MaxSessions = cmp.Or(cfg.MaxSessions, DefaultMaxSessions)
+	cfg.MaxSessionsPerPeer = cmp.Or(cfg.MaxSessionsPerPeer, DefaultMaxSessionsPerPeer)
+	cfg.Linger = cmp.Or(cfg.Linger, DefaultLinger)
 	cfg.version = cmp.Or(cfg.version, Version)
-	if cfg.predecessorWait == 0 {
-		cfg.predecessorWait = predecessorWait
-	}
-	if cfg.setupWait == 0 {
-		cfg.setupWait = setupTimeout
-	}
-	if cfg.challengeWait == 0 {
-		cfg.challengeWait = challengeWait
-	}
+	cfg.predecessorWait = cmp.Or(cfg.predecessorWait, predecessorWait)
+	cfg.setupWait = cmp.Or(cfg.setupWait, setupTimeout)
+	cfg.challengeWait = cmp.Or(cfg.challengeWait, challengeWait)
 	cfg.Heartbeat = cfg.Heartbeat.withDefaults()
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	switch {
 	case cfg.ULP == nil || cfg.NewSession == nil:
 		return nil, errors.New("rtrs: ServerConfig needs ULP and NewSession")

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -68,9 +69,7 @@ var ErrSRQEmpty = errors.New("verbs: the shared receive queue is empty: post ear
 // with a *QuotaError, with ErrTrust if the trust model requires a bound on what one
 // stream may take, with ErrClosed if the domain is freed, and if cfg is invalid.
 func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
-	if cfg.MaxPerQP == 0 {
-		cfg.MaxPerQP = cfg.MaxRecv
-	}
+	cfg.MaxPerQP = cmp.Or(cfg.MaxPerQP, cfg.MaxRecv)
 	switch {
 	case cfg.MaxRecv < 1 || cfg.MaxRecv > maxQueueDepth:
 		return nil, fmt.Errorf("verbs: create a shared receive queue: MaxRecv %d, 1 to %d are possible", cfg.MaxRecv, maxQueueDepth)

@@ -1,6 +1,7 @@
 package vhost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -68,10 +69,7 @@ func NewServer(cfg Config) *Server {
 	if cfg.DrainTimeout <= 0 {
 		cfg.DrainTimeout = 2 * time.Second // a systemd stop stays prompt
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
+	s := &Server{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))}
 	s.size.Store(cfg.Device.Geometry().Size)
 	return s
 }

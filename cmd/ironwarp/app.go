@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -155,23 +156,11 @@ func asJSON(c *cli.Context) bool {
 
 // client is the API of the daemon that the flags name.
 func (w *ironwarp) client(c *cli.Context) *api.Client {
-	socket := set(c, "socket")
-	if socket == "" {
-		socket = os.Getenv("IRONWARP_SOCKET")
-	}
-	if socket == "" {
-		socket = config.DefaultSocket
-	}
-	return api.NewClient(socket)
+	return api.NewClient(cmp.Or(set(c, "socket"), os.Getenv("IRONWARP_SOCKET"), config.DefaultSocket))
 }
 
 // configPath is the main configuration file, and whether it was named.
 func configPath(c *cli.Context) (path string, named bool) {
-	if p := set(c, "config"); p != "" {
-		return p, true
-	}
-	if p := os.Getenv("IRONWARP_CONFIG"); p != "" {
-		return p, true
-	}
-	return config.DefaultPath, false
+	path = cmp.Or(set(c, "config"), os.Getenv("IRONWARP_CONFIG"))
+	return cmp.Or(path, config.DefaultPath), path != ""
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,12 +60,7 @@ func (w *ironwarp) stateText(s string) string {
 	return s
 }
 
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func orDash(s string) string { return cmp.Or(s, "-") }
 
 func (w *ironwarp) peerShow(c *cli.Context) error {
 	cl := w.client(c)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -190,13 +191,7 @@ func (w *ironwarp) saWatch(c *cli.Context) error {
 }
 
 func (w *ironwarp) eventText(ev api.SAEvent) string {
-	what := ev.Child
-	if what == "" {
-		what = ev.Peer
-	}
-	if what == "" {
-		what = "strongSwan"
-	}
+	what := cmp.Or(ev.Child, ev.Peer, "strongSwan")
 	kind := ev.Kind + strings.Repeat(" ", max(0, 13-len(ev.Kind)))
 	switch ev.Kind {
 	case "child-up", "ike-up", "charon-up", "restored":

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -39,12 +40,7 @@ func (w *ironwarp) ulpTable(list []api.ULP) {
 }
 
 // ownerText is the owner of a disk, in a list that has some of ULPs.
-func ownerText(at api.Attachment) string {
-	if at.ULP == "" {
-		return "root"
-	}
-	return at.ULP
-}
+func ownerText(at api.Attachment) string { return cmp.Or(at.ULP, "root") }
 
 func ofULPs(list []api.Attachment) bool {
 	return slices.ContainsFunc(list, func(at api.Attachment) bool { return at.ULP != "" })

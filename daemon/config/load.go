@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -51,9 +52,7 @@ func (changed files) load(path string, mustExist bool) (*Config, error) {
 		c.Targets = append(c.Targets, d.target(n))
 	})...)
 	addLUNExports(c)
-	if c.ControlSocket == "" {
-		c.ControlSocket = filepath.Join(c.RuntimeDir, "ironwarp.sock")
-	}
+	c.ControlSocket = cmp.Or(c.ControlSocket, filepath.Join(c.RuntimeDir, "ironwarp.sock"))
 	errs = append(errs, checkConflicts(c)...)
 	if len(errs) > 0 {
 		return nil, errs

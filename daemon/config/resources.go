@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -96,28 +97,20 @@ func deviceLimits() Quota {
 
 // ServiceTrust is the trust model of a service.
 func (c *Config) ServiceTrust(service string) Trust {
-	if t := c.Services[service].Trust; t != "" {
-		return t
-	}
-	return c.Trust
+	return cmp.Or(c.Services[service].Trust, c.Trust)
 }
 
 // ExportTrust is the trust model of the sessions of peers that may attach an
 // export.
 func (c *Config) ExportTrust(e Export) Trust {
-	if e.Trust != "" {
-		return e.Trust
-	}
-	return c.ServiceTrust(ServiceExports)
+	return cmp.Or(e.Trust, c.ServiceTrust(ServiceExports))
 }
 
 // PeerLimits are the limits of a peer, with the default ones where it has none.
 func (c *Config) PeerLimits(p Peer) Quota {
 	q, def := p.Limits, c.Limits.PerPeer
 	for _, w := range quotaWords {
-		if *w.of(&q) == 0 {
-			*w.of(&q) = *w.of(&def)
-		}
+		*w.of(&q) = cmp.Or(*w.of(&q), *w.of(&def))
 	}
 	return q
 }

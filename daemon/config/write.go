@@ -99,10 +99,10 @@ func fileOfPeer(p Peer) peerFile {
 		out.Transport = string(p.Transport)
 	}
 	for _, q := range p.Multihoming {
-		out.Multihoming = append(out.Multihoming, pathFile{Address: addrOf(q.Address), LocalAddress: addrOf(q.LocalAddress)})
+		out.Multihoming = append(out.Multihoming, pathFile{Address: FormatAddr(q.Address), LocalAddress: FormatAddr(q.LocalAddress)})
 	}
 	for _, q := range p.Paths {
-		f := pathFile{Address: addrOf(q.Address), LocalAddress: addrOf(q.LocalAddress)}
+		f := pathFile{Address: FormatAddr(q.Address), LocalAddress: FormatAddr(q.LocalAddress)}
 		if q.Name != f.Address {
 			f.Name = q.Name
 		}
@@ -117,7 +117,7 @@ func fileOfPeer(p Peer) peerFile {
 	if p.Auth == AuthCert {
 		out.Auth = string(AuthCert)
 	}
-	out.Gateway, out.Address, out.LocalAddress = addrOf(p.Gateway), addrOf(p.Address), addrOf(p.LocalAddress)
+	out.Gateway, out.Address, out.LocalAddress = FormatAddr(p.Gateway), FormatAddr(p.Address), FormatAddr(p.LocalAddress)
 	if p.ChildSAs > 1 {
 		out.ChildSAs = p.ChildSAs
 	}
@@ -155,8 +155,8 @@ func fileOfPeer(p Peer) peerFile {
 	return out
 }
 
-// addrOf is the text of an address, "" if there is none.
-func addrOf(a netip.Addr) string {
+// FormatAddr is the text of an address, "" if there is none.
+func FormatAddr(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
 	}

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,10 +72,6 @@ func (r *Exporter) Fence(ctx context.Context, name string, q api.FenceRequest) (
 func (r *Exporter) tokensOf(peer string) func(rnbd.Token) bool {
 	identity := transport.Identity(strings.TrimPrefix(peer, config.AllowIdentity))
 	return func(t rnbd.Token) bool {
-		owner := r.cfg.NameOf(t.Peer)
-		if owner == "" {
-			owner = t.Name
-		}
-		return owner == peer || t.Peer == identity
+		return cmp.Or(r.cfg.NameOf(t.Peer), t.Name) == peer || t.Peer == identity
 	}
 }

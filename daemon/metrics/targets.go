@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,10 +49,7 @@ func collectTargets(st api.Status, gauge, counter emitter) {
 		if s.Discovery {
 			continue
 		}
-		peer := s.Peer
-		if peer == "" {
-			peer = Others
-		}
+		peer := cmp.Or(s.Peer, Others)
 		n[[2]string{s.Target, peer}]++
 		active[[2]string{s.Target, peer}] += s.InFlight
 	}

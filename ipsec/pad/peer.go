@@ -1,6 +1,7 @@
 package pad
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -78,13 +79,9 @@ func (p Peer) WithDefaults() (Peer, error) {
 	}
 	p.Profile = p.Profile.Clone()
 	p.Links = slices.Clone(p.Links)
-	if p.Revocation == "" {
-		p.Revocation = auth.RevocationIfURI
-	}
+	p.Revocation = cmp.Or(p.Revocation, auth.RevocationIfURI)
 	p.Gateway = p.Gateway.Unmap()
-	if p.Children == 0 {
-		p.Children = 1
-	}
+	p.Children = cmp.Or(p.Children, 1)
 	return p, p.validate()
 }
 

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/rand"
 	"crypto/x509"
@@ -40,12 +41,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Name == "" {
-		o.Name = "IronWarp lab CA"
-	}
-	if o.Life == 0 {
-		o.Life = defaultCALife
-	}
+	o.Name, o.Life = cmp.Or(o.Name, "IronWarp lab CA"), cmp.Or(o.Life, defaultCALife)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -84,9 +85,7 @@ func (ca *CA) Issue(r Request) (Issued, error) {
 
 func (ca *CA) template(r Request) (*x509.Certificate, error) {
 	now := ca.now()
-	if r.Life == 0 {
-		r.Life = defaultHostLife
-	}
+	r.Life = cmp.Or(r.Life, defaultHostLife)
 	c := &x509.Certificate{
 		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: r.Name},

@@ -106,10 +106,7 @@ func NewServer(cfg Config) *Server {
 	cfg.Ping = cmp.Or(cfg.Ping, defaultPing)
 	cfg.DataWait = cmp.Or(cfg.DataWait, defaultDataWait)
 	cfg.LogoutWait = cmp.Or(cfg.LogoutWait, defaultLogoutWait)
-	s := &Server{cfg: cfg, log: cfg.Logger, targets: map[string]*Target{}, sessions: map[uint16]*session{}, values: cfg.values(), logins: make(accept.Slots, cfg.MaxLogins), pool: pool{most: poolMemory}}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
+	s := &Server{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), targets: map[string]*Target{}, sessions: map[uint16]*session{}, values: cfg.values(), logins: make(accept.Slots, cfg.MaxLogins), pool: pool{most: poolMemory}}
 	return s
 }
 
