@@ -62,7 +62,8 @@ type dialError struct {
 func (e *dialError) Error() string   { return e.what.Error() }
 func (e *dialError) Unwrap() []error { return []error{&e.what, e.cause} }
 
-func (c *Client) explain(err error) error {
+// explainDial adds what to do to an error of reaching the daemon; others it returns as they are.
+func (c *Client) explainDial(err error) error {
 	var oe *net.OpError
 	if !errors.As(err, &oe) || oe.Op != "dial" {
 		return err
@@ -85,6 +86,8 @@ func (c *Client) explain(err error) error {
 	return e
 }
 
+// send makes a request with in as its JSON body, if it is not nil. It fails unless the daemon reports
+// success.
 func (c *Client) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
@@ -107,7 +110,7 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 		if errors.As(err, &ue) {
 			err = ue.Err
 		}
-		return nil, c.explain(err)
+		return nil, c.explainDial(err)
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
@@ -120,6 +123,7 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 	return nil, &e
 }
 
+// call makes a request and reads its answer into out, if that is not nil.
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
 	resp, err := c.send(ctx, method, path, in)
 	if err != nil {
@@ -135,7 +139,8 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// stream makes a call that answers with Events; on gets all but the last.
+// stream makes a request that is answered with Events: it calls on with each but the last, whose result
+// it reads into out.
 func (c *Client) stream(ctx context.Context, path string, in, out any, on func(Event)) error {
 	resp, err := c.send(ctx, http.MethodPost, path, in)
 	if err != nil {
@@ -161,12 +166,12 @@ func (c *Client) stream(ctx context.Context, path string, in, out any, on func(E
 	}
 }
 
-// Info asks who answers. It fails as each call does.
+// Info describes the daemon that answers. It fails as each call does.
 func (c *Client) Info(ctx context.Context) (v Info, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/info", nil, &v)
 }
 
-// Status asks for everything at once. It fails as each call does.
+// Status returns everything at once. It fails as each call does.
 func (c *Client) Status(ctx context.Context) (v Status, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/status", nil, &v)
 }
@@ -203,7 +208,7 @@ func (c *Client) SetPeer(ctx context.Context, change PeerChange) (v Peer, err er
 // force its disks are detached, and exports do not allow it any more. It fails as each
 // call does, with CodeNotFound for an unknown name.
 func (c *Client) RemovePeer(ctx context.Context, name string, force bool) (v Removed, err error) {
-	return v, c.call(ctx, http.MethodDelete, "/v1/peers/"+url.PathEscape(name)+forced(force), nil, &v)
+	return v, c.call(ctx, http.MethodDelete, "/v1/peers/"+url.PathEscape(name)+forceQuery(force), nil, &v)
 }
 
 // Offers lists what a peer offers to this host. It fails as each call does, with
@@ -252,10 +257,11 @@ func (c *Client) SetExport(ctx context.Context, name string, change ExportChange
 // I/O fails from then on. It fails as each call does, with CodeNotFound for an unknown
 // name.
 func (c *Client) RemoveExport(ctx context.Context, name string, force bool) error {
-	return c.call(ctx, http.MethodDelete, "/v1/exports/"+url.PathEscape(name)+forced(force), nil, nil)
+	return c.call(ctx, http.MethodDelete, "/v1/exports/"+url.PathEscape(name)+forceQuery(force), nil, nil)
 }
 
-func forced(force bool) string {
+// forceQuery is the query of a request that is to be forced, or not.
+func forceQuery(force bool) string {
 	if force {
 		return "?force=1"
 	}
@@ -277,7 +283,7 @@ func (c *Client) Attach(ctx context.Context, req AttachRequest, on func(Event)) 
 // I/O fails from then on. It fails as each call does, with CodeNotFound for an unknown
 // name.
 func (c *Client) Detach(ctx context.Context, peer, export string, force bool) error {
-	return c.call(ctx, http.MethodDelete, "/v1/attachments/"+url.PathEscape(peer)+"/"+url.PathEscape(export)+forced(force), nil, nil)
+	return c.call(ctx, http.MethodDelete, "/v1/attachments/"+url.PathEscape(peer)+"/"+url.PathEscape(export)+forceQuery(force), nil, nil)
 }
 
 // SAs lists the SAs of all peers. It fails as each call does.

@@ -123,7 +123,7 @@ func (c *Client) AddTarget(ctx context.Context, spec TargetSpec) (v Target, err 
 // RemoveTarget removes a target. While it has sessions force is needed, and their I/O fails from then
 // on. It fails as each call does, with CodeNotFound for an unknown name.
 func (c *Client) RemoveTarget(ctx context.Context, name string, force bool) error {
-	return c.call(ctx, http.MethodDelete, "/v1/targets/"+url.PathEscape(name)+forced(force), nil, nil)
+	return c.call(ctx, http.MethodDelete, "/v1/targets/"+url.PathEscape(name)+forceQuery(force), nil, nil)
 }
 
 // AddLUN gives a target one more LUN. Its sessions end, and come back. It fails as each call does, with

@@ -75,23 +75,18 @@ func (s *Server) Handle(cr *verbs.ConnRequest) {
 		go reject(context.Background(), cr, reason)
 		return
 	}
-	s.wg.Add(1)
 	if reason != 0 {
-		go func() {
-			defer s.wg.Done()
-			reject(s.ctx, cr, reason)
-		}()
+		s.wg.Go(func() { reject(s.ctx, cr, reason) })
 		return
 	}
 	s.total++
 	s.clients[cr.Peer()]++
-	go func() {
-		defer s.wg.Done()
+	s.wg.Go(func() {
 		defer s.removeClient(cr.Peer())
 		if err := s.serve(cr); err != nil {
 			s.log.Warn("ping service", "peer", cr.Peer(), "flow", cr.Flow().String(), "error", err)
 		}
-	}()
+	})
 }
 
 // fullForLocked reports whether a peer gets no further stream: of the second half of all each
