@@ -141,16 +141,6 @@ func TestPathsFailAndComeBack(t *testing.T) {
 	if e := x.ra.WaitEvent(t, assoc.EventPathUp); e.Path != ports(addrs(hb, 2))[0] {
 		t.Errorf("path up: %v", e.Path)
 	}
-	if err := x.a.SetPrimary(second); err != nil {
-		t.Error(err)
-	}
-	if ps, err := x.a.Paths(); err != nil || ps[0].Primary || !ps[1].Primary {
-		t.Errorf("paths: %+v, %v", ps, err)
-	}
-	some()
-	if err := x.a.SetPrimary(netip.MustParseAddrPort("192.0.2.1:1")); err == nil {
-		t.Error("an address of nobody is the primary path")
-	}
 }
 
 // An association of one path outlives a cut that is shorter than DeadAfter, and

@@ -143,18 +143,6 @@ func (a *Assoc) Paths() ([]Path, error) {
 	return out, nil
 }
 
-// SetPrimary makes the path to one of the peer's addresses carry the data while it is up
-// (RFC 6458 section 8.1.9). It fails with the kernel's error if the address is not the
-// peer's, or the association has ended.
-func (a *Assoc) SetPrimary(peer netip.AddrPort) error {
-	b := make([]byte, 4+sockaddrStorage) // struct sctp_prim
-	_, err := sockio.PutSockaddr(b[4:], peer, a.v6)
-	if err == nil {
-		err = control(a.conn, func(fd int) error { return setOption(fd, lksctp.SCTP_PRIMARY_ADDR, b) })
-	}
-	return a.wrap(fmt.Sprintf("make %v the primary path of", peer), err)
-}
-
 // pathChanged reports to the Receiver that a path failed or answers again, and starts the
 // timer of Config.DeadAfter when no path works any more.
 func (a *Assoc) pathChanged(path netip.AddrPort, state uint32) {

@@ -269,9 +269,6 @@ func (a *Assoc) Local() netip.AddrPort {
 	return a.ep.localAddr(a.local)
 }
 
-// Ports returns the SCTP ports of both ends.
-func (a *Assoc) Ports() (local, remote uint16) { return a.t.localPort, a.t.peerPort } // unlocked: they never change
-
 // Streams implements assoc.Association. Both are 0 before the handshake.
 func (a *Assoc) Streams() (out, in int) {
 	a.mu.Lock()
