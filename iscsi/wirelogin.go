@@ -23,12 +23,8 @@ type LoginRequest struct {
 }
 
 func (l *LoginRequest) fields(x coder) {
-	loginFlags(x, &l.Transit, &l.Continue, &l.CSG, &l.NSG)
-	octet(x, 2, &l.VersionMax)
-	octet(x, 3, &l.VersionMin)
-	x.bytes(8, l.ISID[:])
-	x.u16(14, &l.TSIH)
-	x.u32(16, &l.ITT)
+	x.loginFlags(&l.Transit, &l.Continue, &l.CSG, &l.NSG)
+	x.loginSession(&l.VersionMax, &l.VersionMin, &l.ISID, &l.TSIH, &l.ITT)
 	x.u16(20, &l.CID)
 	x.request(&l.CmdSN, &l.ExpStatSN)
 }
@@ -56,13 +52,22 @@ func (l *LoginRequest) Put(h *BHS) {
 }
 
 // loginFlags codes the flags of both Login PDUs. NSG is reserved without T.
-func loginFlags(x coder, transit, more *bool, csg, nsg *Stage) {
+func (x coder) loginFlags(transit, more *bool, csg, nsg *Stage) {
 	x.final(transit)
 	x.bit(1, 0x40, more)
 	bits(x, 1, 0x0c, 2, csg)
 	if !x.put || *transit {
 		bits(x, 1, 3, 0, nsg)
 	}
+}
+
+// loginSession codes the versions and the session of both Login PDUs, and the task tag.
+func (x coder) loginSession(first, second *uint8, isid *[6]byte, tsih *uint16, itt *uint32) {
+	octet(x, 2, first)
+	octet(x, 3, second)
+	x.bytes(8, isid[:])
+	x.u16(14, tsih)
+	x.u32(16, itt)
 }
 
 // LoginStatus is Status-Class and Status-Detail of a Login Response (RFC 7143 section 11.13.5).
@@ -103,12 +108,8 @@ type LoginResponse struct {
 }
 
 func (l *LoginResponse) fields(x coder) {
-	loginFlags(x, &l.Transit, &l.Continue, &l.CSG, &l.NSG)
-	octet(x, 2, &l.VersionMax)
-	octet(x, 3, &l.VersionActive)
-	x.bytes(8, l.ISID[:])
-	x.u16(14, &l.TSIH)
-	x.u32(16, &l.ITT)
+	x.loginFlags(&l.Transit, &l.Continue, &l.CSG, &l.NSG)
+	x.loginSession(&l.VersionMax, &l.VersionActive, &l.ISID, &l.TSIH, &l.ITT)
 	x.numbers(&l.Numbers)
 	x.u16(36, (*uint16)(&l.Status))
 }
