@@ -272,16 +272,18 @@ func (cl *Client) allocateLocked(depth, maxIO int) (err error) {
 // INFO_REQ, and then INFO_RSP first.
 func (c *clientConn) postReceives() error {
 	t := c.path.path
-	n := recvSlots(len(t.chunks))
-	if c.cid == 0 {
-		n--
-		wr := verbs.RecvWR{SGL: []verbs.SGE{{MR: t.hdrMRs[0], Off: t.infoOff + infoReqLen, Len: uint32(infoRspLen(c.path.slots))}}}
-		if err := c.qp.PostRecv(wr); err != nil {
-			return err
+	return postReceives(c.qp, c.cid, len(t.chunks), verbs.SGE{MR: t.hdrMRs[0], Off: t.infoOff + infoReqLen, Len: uint32(infoRspLen(c.path.slots))})
+}
+
+// postReceives fills the receive queue of a connection of so many chunks. On connection 0 info is for the
+// first message; the others are empty.
+func postReceives(qp *verbs.QP, cid, chunks int, info verbs.SGE) error {
+	for i := range recvSlots(chunks) {
+		var wr verbs.RecvWR
+		if i == 0 && cid == 0 {
+			wr.SGL = []verbs.SGE{info}
 		}
-	}
-	for range n {
-		if err := c.qp.PostRecv(verbs.RecvWR{}); err != nil {
+		if err := qp.PostRecv(wr); err != nil {
 			return err
 		}
 	}

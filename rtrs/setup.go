@@ -104,19 +104,7 @@ func (s *serverPath) accept(ctx context.Context, cr *verbs.ConnRequest, cid int)
 // postReceives fills a receive queue: INFO_REQ first on connection 0, then
 // immediates only.
 func (s *serverPath) postReceives(c *serverConn) error {
-	n := recvSlots(s.srv.cfg.QueueDepth + controlChunks)
-	if c.cid == 0 {
-		n--
-		if err := c.qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{{MR: s.svcMR, Len: infoReqLen}}}); err != nil {
-			return err
-		}
-	}
-	for range n {
-		if err := c.qp.PostRecv(verbs.RecvWR{}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return postReceives(c.qp, c.cid, s.srv.cfg.QueueDepth+controlChunks, verbs.SGE{MR: s.svcMR, Len: infoReqLen})
 }
 
 // setUp waits for INFO_REQ, and answers it.

@@ -1,6 +1,7 @@
 package charon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -40,15 +41,9 @@ func parseSAs(m *vici.Message, now time.Time) []SA {
 		}
 		sa.LocalHost, _ = netip.ParseAddr(Str(ike, "local-host"))
 		sa.RemoteHost, _ = netip.ParseAddr(Str(ike, "remote-host"))
-		if Str(ike, "established") != "" {
-			sa.Established = now.Add(-seconds(ike, "established"))
-		}
-		if Str(ike, "rekey-time") != "" {
-			sa.Rekey = now.Add(seconds(ike, "rekey-time"))
-		}
-		if Str(ike, "reauth-time") != "" {
-			sa.Reauth = now.Add(seconds(ike, "reauth-time"))
-		}
+		sa.Established = secondsFrom(now, ike, "established", -1)
+		sa.Rekey = secondsFrom(now, ike, "rekey-time", 1)
+		sa.Reauth = secondsFrom(now, ike, "reauth-time", 1)
 		children := Sub(ike, "child-sas")
 		for _, key := range children.Keys() {
 			sa.Children = append(sa.Children, ParseChild(Sub(children, key), key, now))
@@ -61,7 +56,7 @@ func parseSAs(m *vici.Message, now time.Time) []SA {
 // ParseChild reads a child SA; key is its name in the message.
 func ParseChild(m *vici.Message, key string, now time.Time) Child {
 	c := Child{
-		Name:       Str(m, "name"),
+		Name:       cmp.Or(Str(m, "name"), key),
 		UniqueID:   uint32(Num(m, "uniqueid")),
 		ReqID:      uint32(Num(m, "reqid")),
 		State:      Str(m, "state"),
@@ -80,18 +75,9 @@ func ParseChild(m *vici.Message, key string, now time.Time) Child {
 		BytesOut:   Num(m, "bytes-out"),
 		PacketsOut: Num(m, "packets-out"),
 	}
-	if c.Name == "" {
-		c.Name = key
-	}
-	if Str(m, "install-time") != "" {
-		c.Installed = now.Add(-seconds(m, "install-time"))
-	}
-	if Str(m, "rekey-time") != "" {
-		c.Rekey = now.Add(seconds(m, "rekey-time"))
-	}
-	if Str(m, "life-time") != "" {
-		c.Expires = now.Add(seconds(m, "life-time"))
-	}
+	c.Installed = secondsFrom(now, m, "install-time", -1)
+	c.Rekey = secondsFrom(now, m, "rekey-time", 1)
+	c.Expires = secondsFrom(now, m, "life-time", 1)
 	c.LocalTS = ParseSelectors(List(m, "local-ts"))
 	c.RemoteTS = ParseSelectors(List(m, "remote-ts"))
 	return c
@@ -109,9 +95,15 @@ func ParseSelectors(texts []string) []Selector {
 	return out
 }
 
-func seconds(m *vici.Message, key string) time.Duration {
-	n, _ := strconv.ParseInt(Str(m, key), 10, 64)
-	return time.Duration(n) * time.Second
+// secondsFrom is the time that is so many seconds after now as a key says, or before it with direction -1;
+// zero without the key.
+func secondsFrom(now time.Time, m *vici.Message, key string, direction time.Duration) time.Time {
+	text := Str(m, key)
+	if text == "" {
+		return time.Time{}
+	}
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return now.Add(direction * time.Duration(n) * time.Second)
 }
 
 func encryption(m *vici.Message) string {
