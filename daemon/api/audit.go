@@ -36,7 +36,7 @@ type Weakness struct {
 	Unmet   bool   `json:"unmet,omitempty"` // it leaves nothing of the requirement
 }
 
-// Audit asks how the daemon meets RFC 5042. It fails as each call does.
+// Audit returns how the daemon meets RFC 5042. It fails as each call does.
 func (c *Client) Audit(ctx context.Context) (v Audit, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/audit", nil, &v)
 }

@@ -45,7 +45,7 @@ const (
 	progressEvery = 500 * time.Millisecond
 )
 
-// Config says what disks need of the rest of the host. The functions may be called at any
+// Config is what disks need from the rest of the host. The functions may be called at any
 // time from New on.
 type Config struct {
 	Log   *slog.Logger
@@ -71,7 +71,7 @@ type Peer interface {
 	Lifetime() context.Context
 	// TryCarriers calls attempt, and again with the next carrier while it is the carrier that fails.
 	TryCarriers(ctx context.Context, attempt func() error) error
-	// Unreachable says why it was not reached.
+	// Unreachable explains why it was not reached.
 	Unreachable(err error) *api.Error
 }
 

@@ -182,7 +182,7 @@ func (a *Attacher) Describe(who local.Caller) []api.Attachment {
 	return out
 }
 
-// Meter looks at the counters of I/O for rates.
+// Meter samples the counters of I/O, for rates.
 func (a *Attacher) Meter(now time.Time) {
 	for _, at := range a.List(nil) {
 		st, _ := at.stats()

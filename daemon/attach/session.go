@@ -338,8 +338,8 @@ func (a *Attacher) sessionName(by *local.Consumer) string {
 }
 
 // sessionNameOf names a ULP's session by the directory of its daemon's state. A directory
-// that cannot stand in the name as it is, since it is too long, has what cannot be
-// printed, or a colon, as there is before the ULP, is told from others by a hash.
+// that the name cannot have as it is, since it is too long, cannot be printed, or has a colon, such as
+// the one before the ULP, is distinguished from others by a hash.
 func sessionNameOf(host, dir, ulp string) string {
 	const room = 200 // of the 255 bytes of rtrs
 	name := host + ":" + dir

@@ -88,7 +88,7 @@ type Kernel interface {
 	Blocks() []guard.Block
 }
 
-// Config is what blocks need of the rest of the host.
+// Config is what blocks need from the rest of the host.
 type Config struct {
 	Log    *slog.Logger
 	Policy config.Block

@@ -55,7 +55,7 @@ func (ch *Choice) notePick(k transport.Kind, why string) bool {
 	return news
 }
 
-// Describe says what carries the streams of a peer that is declared so.
+// Describe describes what carries the streams of a peer with that transport.
 func (ch *Choice) Describe(how config.Transport) api.Carrier {
 	if how != config.TransportAuto {
 		return api.Carrier{Transport: string(how), Why: "configured"}

@@ -57,7 +57,7 @@ func (k *kernelSCTP) available() error {
 	return k.last
 }
 
-// Config says what the choice needs of the rest of the host.
+// Config is what the choice needs from the rest of the host.
 type Config struct {
 	Log *slog.Logger
 	// Run starts a goroutine that the host's end waits for.
@@ -281,7 +281,7 @@ func (c *Chooser) fastest(ctx context.Context, by *local.Consumer, p Peer, work 
 			case ctx.Err() != nil:
 				return 0, "", nil, ctx.Err()
 			case err != nil:
-				// Nothing is said against the carrier: the peer may be short of something.
+				// It is not the carrier that has failed: the peer may be short of something.
 				words = append(words, fmt.Sprintf("%s: not measured, %s", k, oneLine(err)))
 				unmeasured = append(unmeasured, k)
 				continue

@@ -32,7 +32,7 @@ func (c *Config) countAttaching() (n, paths int64) {
 func (c *Config) ConfiguredLimits() Quota {
 	q := c.Limits.Device
 	for _, w := range quotaWords {
-		if _, said := c.positions[w.word]; !said {
+		if _, configured := c.positions[w.word]; !configured {
 			*w.of(&q) = 0
 		}
 	}
@@ -46,21 +46,21 @@ func (c *Config) ConfiguredLimits() Quota {
 // who has many is not to use up what is not counted for each peer.
 func (c *Config) SetQueueSize(n int) {
 	c.Limits.QueueSize = n
-	said, is := c.ConfiguredLimits(), deviceLimits()
+	configured, limits := c.ConfiguredLimits(), deviceLimits()
 	_, paths := c.countAttaching()
-	is.Bytes += 2 * paths * c.SessionMemory()
+	limits.Bytes += 2 * paths * c.SessionMemory()
 	conns, entries := 0, int64(rtrs.ConnEntries(n))
 	for _, p := range c.Peers {
 		conns = max(conns, p.SessionStreams())
 	}
-	is.Streams = max(is.Streams, verbs.LimitFor(int64(conns), len(c.Peers)))
-	is.HalfOpen = max(is.HalfOpen, verbs.LimitFor(int64(conns), len(c.Peers)))
-	is.QueueEntries = max(is.QueueEntries, verbs.LimitFor(int64(conns)*entries, len(c.Peers)))
-	streams := cmp.Or(said.Streams, is.Streams)
-	is.PDs = max(is.PDs, 2*streams)
-	is.CQEntries = min(max(is.CQEntries, 2*streams*entries), MaxResource)
+	limits.Streams = max(limits.Streams, verbs.LimitFor(int64(conns), len(c.Peers)))
+	limits.HalfOpen = max(limits.HalfOpen, verbs.LimitFor(int64(conns), len(c.Peers)))
+	limits.QueueEntries = max(limits.QueueEntries, verbs.LimitFor(int64(conns)*entries, len(c.Peers)))
+	streams := cmp.Or(configured.Streams, limits.Streams)
+	limits.PDs = max(limits.PDs, 2*streams)
+	limits.CQEntries = min(max(limits.CQEntries, 2*streams*entries), MaxResource)
 	for _, w := range quotaWords {
-		*w.of(&c.Limits.Device) = cmp.Or(*w.of(&said), *w.of(&is))
+		*w.of(&c.Limits.Device) = cmp.Or(*w.of(&configured), *w.of(&limits))
 	}
 }
 

@@ -45,10 +45,10 @@ func (d *decoder) peer(n ast.Node) Peer {
 		"limits":             d.peerQuota("limits", &p.Limits),
 	}
 	ike := d.peerIPsec(&p)
-	said := []string{} // the keys that the file has
+	present := []string{} // the keys that the file has
 	for key, read := range ike {
 		f[key] = func(n ast.Node) {
-			said = append(said, key)
+			present = append(present, key)
 			read(n)
 		}
 	}
@@ -66,8 +66,8 @@ func (d *decoder) peer(n ast.Node) Peer {
 	if len(d.errs) > faults {
 		return p
 	}
-	slices.Sort(said)
-	if msg, fix := p.fault(said); msg != "" {
+	slices.Sort(present)
+	if msg, fix := p.fault(present); msg != "" {
 		d.fail(n, msg, fix)
 	}
 	p.setDefaults()
@@ -103,9 +103,9 @@ func revocations() []string {
 	return []string{string(auth.RevocationStrict), string(auth.RevocationIfURI), string(auth.RevocationRelaxed)}
 }
 
-// fault is what is wrong with a peer as a whole, and what to do. said are the IPsec
-// keys that its declaration has.
-func (p *Peer) fault(said []string) (msg, fix string) {
+// fault is what is wrong with a peer as a whole, and what to do. present are the IPsec
+// keys of its declaration.
+func (p *Peer) fault(present []string) (msg, fix string) {
 	switch {
 	case p.Name == "":
 		return "a peer without name", "add name: and a short name of your choice"
@@ -117,8 +117,8 @@ func (p *Peer) fault(said []string) (msg, fix string) {
 		return fmt.Sprintf("peer %s at %s cannot have protection: ipsec", p.Name, p.Address), "use protection: loopback for a daemon on this host"
 	case p.Protection == ProtectLoopback && !p.Address.IsLoopback():
 		return fmt.Sprintf("peer %s has protection: loopback but %s is not on this host", p.Name, p.Address), "use protection: ipsec"
-	case p.Protection != ProtectIPsec && len(said) > 0:
-		return fmt.Sprintf("peer %s has IPsec settings (%s) but its protection is %s", p.Name, strings.Join(said, ", "), p.Protection), "remove them or use protection: ipsec"
+	case p.Protection != ProtectIPsec && len(present) > 0:
+		return fmt.Sprintf("peer %s has IPsec settings (%s) but its protection is %s", p.Name, strings.Join(present, ", "), p.Protection), "remove them or use protection: ipsec"
 	case !p.CRC && p.Protection != ProtectIPsec:
 		return fmt.Sprintf("peer %s has crc: off without ESP", p.Name), "crc: off is allowed with protection: ipsec only, where ESP guards integrity (RFC 5044 section 4.4)"
 	case !p.NoPath.Fail && p.NoPath.After != 0:

@@ -291,7 +291,7 @@ func (d *Driver) HoldIO(ctx context.Context, name string, log *slog.Logger) (rel
 	}
 }
 
-// Resize tells the kernel the size of the disk in bytes. It fails with an *api.Error.
+// Resize gives the kernel the size of the disk in bytes. It fails with an *api.Error.
 func (v *Device) Resize(size uint64) error {
 	if err := v.reconfigure(request{size: size}); err != nil {
 		return v.drv.failure("resize "+v.Path(), err)

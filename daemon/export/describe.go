@@ -27,7 +27,7 @@ func (r *Exporter) List() []api.Export {
 	return out
 }
 
-// Meter looks at the counters of all exports, for their rates.
+// Meter samples the counters of all exports, for their rates.
 func (r *Exporter) Meter(now time.Time) {
 	stats := map[string]rnbd.Stats{}
 	for _, i := range r.server.Exports() {

@@ -25,7 +25,7 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// Config is what exports need of the rest of the host. The functions may be called at
+// Config is what exports need from the rest of the host. The functions may be called at
 // any time from New on.
 type Config struct {
 	Log      *slog.Logger

@@ -1,5 +1,5 @@
-// Package listen has the places where this host awaits its peers, as the configuration and the
-// addresses that peers come to want them.
+// Package listen keeps listeners open where the configuration and the addresses of this host's peers want
+// them.
 package listen
 
 import (
@@ -22,7 +22,7 @@ type Awaited struct {
 	Local netip.Addr
 }
 
-// Config says what listeners need of the rest of the host.
+// Config is what listeners need from the rest of the host.
 type Config struct {
 	Log *slog.Logger
 	// Kernel fails where the kernel has no SCTP. To ask may load its module.
@@ -57,7 +57,7 @@ func New(cfg Config) *Listeners {
 
 // wantedPlaces are the places that peers reach this host at.
 func (l *Listeners) wantedPlaces(cfg *config.Config, peers []Awaited) map[Place]bool {
-	// To ask may load the module, so it is only done for who wants to know.
+	// Asking may load the module, so it is only done if a peer may use it.
 	auto := slices.ContainsFunc(peers, func(p Awaited) bool { return p.Peer.Transport == config.TransportAuto })
 	noKernel := auto && l.cfg.Kernel() != nil
 	w := map[Place]bool{}

@@ -152,7 +152,7 @@ func (s *Set[L]) States() []api.Listener {
 	return out
 }
 
-// What is said of a kernel without SCTP.
+// NoKernelSCTP and GetKernelSCTP are what users read about a kernel without SCTP, and what to do.
 const (
 	NoKernelSCTP  = "this host's kernel has no SCTP"
 	GetKernelSCTP = "load it with `modprobe sctp`, or say transport: sctp-udp or auto for the peer on both hosts"

@@ -23,7 +23,7 @@ const ikeTime = 3 * time.Second
 // orderTime bounds an order about SAs from there, which waits for the peer's answer.
 const orderTime = 10 * time.Second
 
-// Config says what SAs need of the rest of the host.
+// Config is what SAs need from the rest of the host.
 type Config struct {
 	Log *slog.Logger
 	// Peer finds a peer by name. It fails with an *api.Error where there is none.

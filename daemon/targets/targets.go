@@ -27,7 +27,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// Config is what targets need of the rest of the host.
+// Config is what targets need from the rest of the host.
 type Config struct {
 	Log      *slog.Logger
 	StateDir string
