@@ -152,6 +152,8 @@ const (
 	MediumNotPresentOpen      Code = 0x3a02
 	InternalTargetFailure     Code = 0x4400
 	ProtocolServiceCRC        Code = 0x4705
+	InquiryDataChanged        Code = 0x3f03
+	ReportedLUNsChanged       Code = 0x3f0e
 	ClearedByISCSI            Code = 0x477f
 	MediumRemovalPrevented    Code = 0x5302
 	InsufficientResources     Code = 0x5503

@@ -51,6 +51,15 @@ const (
 	Zeroed                // R14: memory is cleared before a peer may read it
 	ReadWhileNeeded       // R15: a service lets a peer read while it has to, no longer
 	ExactWindow           // R16: what a service opens is the data of the operation
+	DataOrder             // R11, R16: iSCSI's data have each byte once and in its place
+	CommandWindow         // R21: no more commands than an initiator was let have
+	RequestBound          // R21: nor more of what it asks for besides
+	TextBound             // R24: a key has one answer in a negotiation
+	SessionOwner          // R9: an iSCSI session is continued and replaced by whom it is of
+	Authentication        // R1: who is to authenticate himself by CHAP has
+	Reflection            // R1: and not by what the target computes
+	Admission             // R1: an initiator sees and uses what it may
+	CopyShare             // R2: an initiator's part of what copies take is bounded
 	Management            // R33: requests to manage the host come by a Unix socket
 	LocalUser             // R1: a local user is a ULP that the configuration names, or nobody
 	LocalPrivilege        // R1: what a ULP may ask of the daemon

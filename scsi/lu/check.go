@@ -12,6 +12,9 @@ func (t *Task) checkLocked() bool {
 		t.check(&scsi.Sense{Key: k, Code: c})
 		return false
 	}
+	if t.isAwayLocked() {
+		return false
+	}
 	var f flags
 	if t.cmd != nil {
 		f = t.cmd.flags
@@ -51,10 +54,13 @@ func (t *Task) checkLocked() bool {
 	return true
 }
 
-// barredLocked reports whether what others have done stands against a command: a reservation, or
-// that they sanitize the unit. It sets the status then. A command that has waited is asked again.
+// barredLocked reports whether what others have done stands against a command: a reservation, that
+// they sanitize the unit, or that it was taken away. It sets the status then. A command that has waited is asked again.
 func (t *Task) barredLocked() bool {
 	u := t.nexus.unit
+	if t.isAwayLocked() {
+		return true
+	}
 	if t.nexus.conflictsLocked(t, t.cmd.flags) {
 		t.Status = scsi.ReservationConflict
 		return true

@@ -59,7 +59,8 @@ func (t *Task) extendedCopy() {
 			again = again || o.same(j)
 		}
 	}
-	if !again && running < maxCopies {
+	full := running >= maxCopies || !again && !n.port.mayCopy()
+	if !again && !full {
 		n.copies = slices.DeleteFunc(n.copies, func(o *copyJob) bool { return o.result.over && (!o.named || o.same(j)) })
 		if i := slices.IndexFunc(n.copies, func(o *copyJob) bool { return o.result.over }); i >= 0 && len(n.copies) >= maxKnownCopies {
 			n.copies = slices.Delete(n.copies, i, i+1)
@@ -70,7 +71,7 @@ func (t *Task) extendedCopy() {
 	switch {
 	case again:
 		t.fail(scsi.Sense{Key: scsi.IllegalRequest, Code: scsi.OperationInProgress})
-	case running >= maxCopies:
+	case full:
 		t.Status = scsi.TaskSetFull
 		t.end()
 	default:
@@ -90,6 +91,7 @@ func (t *Task) copyAll(j *copyJob, l *scsi.CopyList) {
 			break
 		}
 	}
+	t.nexus.port.copies.Add(-1)
 	t.nexus.port.elsewhere(func() {
 		u.mu.Lock()
 		j.result.over, j.result.status, j.result.sense = true, t.Status, slices.Clone(t.Sense())

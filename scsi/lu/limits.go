@@ -32,9 +32,11 @@ const (
 	maxCopyTargets  = 16
 	maxCopySegments = 64
 
-	// maxCopies is how many copies an initiator port may have under way in a unit: each has a buffer of
-	// MaxTransfer bytes. maxKnownCopies is of how many it is known how they ended.
+	// maxCopies is how many copies an initiator port may have under way in a unit, and maxPortCopies in all
+	// of them: each has a buffer of MaxTransfer bytes. maxKnownCopies is of how many it is known how they
+	// ended.
 	maxCopies      = 4
+	maxPortCopies  = 8
 	maxKnownCopies = 8
 
 	// maxUnits is how many units a Device has, as many as REPORT LUNS tells in maxParameters.

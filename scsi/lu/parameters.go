@@ -177,6 +177,7 @@ func (t *Task) reportLUNs() {
 		}
 		d.mu.Unlock()
 	}
+	t.nexus.port.know()
 	slices.Sort(luns)
 	b := make([]byte, 8)
 	binary.BigEndian.PutUint32(b, uint32(8*len(luns)))

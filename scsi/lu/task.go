@@ -213,7 +213,9 @@ func (t *Task) end() {
 	u := t.nexus.unit
 	t.scratch, t.ranges = nil, nil
 	u.mu.Lock()
-	t.Aborted = t.aborted
+	if t.Aborted = t.aborted; u.absence == leaving && t.Status == scsi.Good {
+		t.isAwayLocked() // what has been read is not for the initiator any more
+	}
 	u.tasks.removeLocked(t)
 	if t.running && t.excludes {
 		u.exclusive--

@@ -64,6 +64,7 @@ type Unit struct {
 	exclusive  int      // tasks that run or wait and want something for themselves
 	blocks     uint64   // at the last look
 	ejected    bool
+	absence    absence
 	swp        bool   // software write protect
 	reservedBy *Nexus // by RESERVE(6)
 	pr         persistent
@@ -131,20 +132,6 @@ type Device struct {
 	ports []*Port
 }
 
-// Add gives the device one more unit. It fails with ErrLUN.
-func (d *Device) Add(lun uint16, u *Unit) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if lun >= maxUnits || d.units[lun] != nil {
-		return fmt.Errorf("LUN %d: %w", lun, ErrLUN)
-	}
-	if d.units == nil {
-		d.units = make(map[uint16]*Unit)
-	}
-	d.units[lun] = u
-	return nil
-}
-
 // LUNs are the numbers of the units, in no order.
 func (d *Device) LUNs() []uint16 {
 	d.mu.Lock()
@@ -170,8 +157,9 @@ type Port struct {
 	id      Initiator
 	key     string // id, as a name in files
 	after   func()
-	nexuses map[uint16]*Nexus
+	nexuses atomic.Pointer[map[uint16]*Nexus] // replaced with device.mu held
 	none    *Nexus
+	copies  atomic.Int32 // under way, in all units
 }
 
 // Nexus is an initiator port's relation to a unit.
@@ -182,33 +170,40 @@ type Nexus struct {
 
 	attentions []scsi.Code // guarded by Unit.mu
 	prevents   bool        // guarded by Unit.mu; removal of the medium
+	left       bool        // guarded by Unit.mu; it has come to its end
 	copies     []*copyJob  // guarded by Unit.mu; those that are known, in their order
 }
 
 // Attach makes the nexuses of an initiator port. afterBatch is called after completions on
 // goroutines of the medium.
 func (d *Device) Attach(id Initiator, afterBatch func()) *Port {
-	p := &Port{device: d, id: id, key: id.String(), after: afterBatch, nexuses: make(map[uint16]*Nexus)}
+	p := &Port{device: d, id: id, key: id.String(), after: afterBatch}
 	p.none = &Nexus{unit: absent, port: p}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ports = append(d.ports, p)
+	nexuses := make(map[uint16]*Nexus, len(d.units))
 	for lun, u := range d.units {
-		n := &Nexus{unit: u, port: p, queue: u.cfg.Medium.NewQueue(afterBatch), attentions: make([]scsi.Code, 1, maxAttentions)}
-		n.attentions[0] = scsi.PowerOnOrReset
-		p.nexuses[lun] = n
-		u.mu.Lock()
-		u.nexuses = append(u.nexuses, n)
-		u.mu.Unlock()
+		nexuses[lun] = p.newNexus(u)
 	}
+	p.nexuses.Store(&nexuses)
 	return p
+}
+
+func (p *Port) newNexus(u *Unit) *Nexus {
+	n := &Nexus{unit: u, port: p, queue: u.cfg.Medium.NewQueue(p.after), attentions: make([]scsi.Code, 1, maxAttentions)}
+	n.attentions[0] = scsi.PowerOnOrReset
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.nexuses = append(u.nexuses, n)
+	return n
 }
 
 // Nexus returns the relation to the unit of a LUN field. Of a unit that there is not it is one that
 // says so.
 func (p *Port) Nexus(lun [8]byte) *Nexus {
 	if n, ok := scsi.LUN(lun); ok {
-		if x := p.nexuses[n]; x != nil {
+		if x := (*p.nexuses.Load())[n]; x != nil {
 			return x
 		}
 	}
@@ -217,9 +212,10 @@ func (p *Port) Nexus(lun [8]byte) *Nexus {
 
 // All returns the relations to all units, by their numbers.
 func (p *Port) All() []*Nexus {
-	all := make([]*Nexus, 0, len(p.nexuses))
-	for _, lun := range slices.Sorted(maps.Keys(p.nexuses)) {
-		all = append(all, p.nexuses[lun])
+	nexuses := *p.nexuses.Load()
+	all := make([]*Nexus, 0, len(nexuses))
+	for _, lun := range slices.Sorted(maps.Keys(nexuses)) {
+		all = append(all, nexuses[lun])
 	}
 	return all
 }
@@ -233,14 +229,23 @@ func (p *Port) Detach() {
 	p.device.mu.Lock()
 	p.device.ports = slices.DeleteFunc(p.device.ports, func(o *Port) bool { return o == p })
 	p.device.mu.Unlock()
-	for _, n := range p.nexuses {
-		u := n.unit
-		u.mu.Lock()
-		u.nexuses = slices.DeleteFunc(u.nexuses, func(o *Nexus) bool { return o == n })
-		if u.reservedBy == n {
-			u.reservedBy = nil
-		}
-		u.mu.Unlock()
+	for _, n := range p.All() {
+		n.leave()
+	}
+}
+
+// leave is the end of a nexus. None of its tasks is under way at the medium.
+func (n *Nexus) leave() {
+	u := n.unit
+	u.mu.Lock()
+	left := n.left
+	n.left = true
+	u.nexuses = slices.DeleteFunc(u.nexuses, func(o *Nexus) bool { return o == n })
+	if u.reservedBy == n {
+		u.reservedBy = nil
+	}
+	u.mu.Unlock()
+	if !left {
 		n.queue.Close()
 	}
 }
