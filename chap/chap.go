@@ -93,6 +93,23 @@ func (c *Credentials) Check() error {
 	return nil
 }
 
+// CheckAll fails as Check does for each of the credentials of one target, and with ErrEqual if an
+// initiator's secret is also the target's own for another: who has the target prove itself by the one
+// would have what authenticates the other.
+func CheckAll(all []Credentials) error {
+	for i := range all {
+		if err := all[i].Check(); err != nil {
+			return err
+		}
+		for j := range all {
+			if subtle.ConstantTimeCompare(all[i].Secret, all[j].OwnSecret) == 1 {
+				return fmt.Errorf("of %q and %q: %w", all[i].Name, all[j].Name, ErrEqual)
+			}
+		}
+	}
+	return nil
+}
+
 // Exchange is one authentication of an initiator. Begin it with Challenge and end it with Verify.
 type Exchange struct {
 	// Find returns the credentials of a name, nil if there are none.
@@ -145,7 +162,7 @@ func (x *Exchange) Verify(name string, response []byte, peer *Peer) (c *Credenti
 	switch {
 	case len(peer.Challenge) == 0 || len(peer.Challenge) > MaxBinary || len(c.OwnSecret) == 0:
 		return nil, "", nil, ErrFailed
-	case subtle.ConstantTimeCompare(peer.Challenge, challenge) == 1: // "Responders MUST check"
+	case isReflected(peer.Challenge, challenge):
 		return nil, "", nil, ErrFailed
 	}
 	return c, c.OwnName, Response(x.algorithm, peer.ID, c.OwnSecret, peer.Challenge), nil

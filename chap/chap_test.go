@@ -108,6 +108,12 @@ func TestSecretsAreChecked(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	if err := CheckAll([]Credentials{{Name: "a", Secret: secret}, {Name: "b", Secret: own}}); err != nil {
+		t.Error(err)
+	}
+	if err := CheckAll([]Credentials{{Name: "a", Secret: secret}, {Name: "b", Secret: []byte("another secret"), OwnSecret: secret}}); !errors.Is(err, ErrEqual) {
+		t.Errorf("b can have the target compute what authenticates a: %v", err)
+	}
 	if g := Generate(); len(g) != 32 || g == Generate() || strings.Trim(g, "0123456789abcdef") != "" {
 		t.Error(g)
 	}

@@ -44,10 +44,15 @@ func (x *TextExchange) Request(q *Text, data []byte, most int, answer func(pairs
 
 // Renegotiate answers what may be negotiated in full feature phase: SendTargets, by sendTargets, and
 // the initiator's declaration of MaxRecvDataSegmentLength, which v has afterwards. All else stays as
-// it was agreed. It fails if a declaration is not admissible.
+// it was agreed. It fails if a declaration is not admissible, and if a key comes twice (section 6.2).
 func Renegotiate(v *Values, pairs []Pair, sendTargets func(which string) []byte) (text []byte, err error) {
+	var said [NumKeys]bool
 	for _, p := range pairs {
 		id, known := KeyNamed(p.Key)
+		if known && isRepeated(said[id]) {
+			return nil, refuse(LoginInitiatorError, "%s is sent twice", p.Key)
+		}
+		said[id] = said[id] || known
 		switch {
 		case !known:
 			text = AppendPair(text, p.Key, notUnderstood)

@@ -100,4 +100,8 @@ func TestWhatMayBeRenegotiated(t *testing.T) {
 	if _, err := Renegotiate(&v, []Pair{{"MaxRecvDataSegmentLength", "511"}}, nil); err == nil || v != before {
 		t.Error("a length that is not admissible is taken")
 	}
+	asked := 0
+	if _, err := Renegotiate(&v, []Pair{{"SendTargets", "All"}, {"SendTargets", "All"}}, func(string) []byte { asked++; return nil }); err == nil || asked != 1 {
+		t.Errorf("a key that comes twice: asked %d times, %v", asked, err)
+	}
 }

@@ -165,6 +165,9 @@ func (l *Login) request(q *LoginRequest, data []byte, r *LoginResponse) (text []
 	} else {
 		text, err = l.operational(text, pairs)
 	}
+	if err == nil && len(text) > LoginDataSegment {
+		text, err = nil, refuse(LoginInitiatorError, "the answers to its keys take %d bytes, and it takes %d", len(text), LoginDataSegment)
+	}
 	if err != nil || !transit {
 		return text, false, err
 	}
@@ -175,12 +178,25 @@ func (l *Login) request(q *LoginRequest, data []byte, r *LoginResponse) (text []
 		return text, false, nil
 	}
 	l.Values = l.neg.values
+	if err := l.requireDigests(); err != nil {
+		return nil, false, err
+	}
 	tsih, status := l.policy.Establish(l)
 	if status != LoginOK {
 		return nil, false, refuse(status, "the connection could not be established")
 	}
 	l.TSIH, r.TSIH = tsih, tsih
 	return text, true, nil
+}
+
+// requireDigests refuses an initiator that has left out the key of a digest which this side demands.
+func (l *Login) requireDigests() error {
+	for _, id := range []KeyID{KeyHeaderDigest, KeyDataDigest} {
+		if !l.Values.Bool(KeyRDMAExtensions) && l.ours[id]&l.Values[id] == 0 {
+			return refuse(LoginInitiatorError, "%s has not been agreed on", Keys[id].Name)
+		}
+	}
+	return nil
 }
 
 // header checks what all requests of a login have to agree on (sections 11.12.4 to 11.12.8).
@@ -266,8 +282,6 @@ func (l *Login) names(pairs []Pair) (text []byte, err error) {
 	}
 	return text, nil
 }
-
-func (l *Login) authenticated() bool { return l.skipped || l.auth == chapDone }
 
 // operational handles a request of the stage LoginOperationalNegotiation.
 func (l *Login) operational(text []byte, pairs []Pair) ([]byte, error) {

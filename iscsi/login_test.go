@@ -1,6 +1,7 @@
 package iscsi
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -142,6 +143,50 @@ func TestAnswers(t *testing.T) {
 		p := &policy{}
 		if answer, r, done := newSide(t, p).say(names + offer); r.Status != want || done || p.established != 0 || answer != "" {
 			t.Errorf("%s: %#x, %q", offer, r.Status, answer)
+		}
+	}
+}
+
+// TestAnswersFitOnePDU: an initiator that has more answered than one PDU takes is refused.
+func TestAnswersFitOnePDU(t *testing.T) {
+	keys := func(n int) (s string) {
+		for i := range n {
+			s += fmt.Sprintf(" X-%059d=", i)
+		}
+		return s
+	}
+	if answer, r, done := newSide(t, &policy{}).say(names + keys(100)); !done || len(answer) < 7000 {
+		t.Errorf("%d bytes: %+v", len(answer), r)
+	}
+	p := &policy{}
+	if answer, r, done := newSide(t, p).say(names + keys(110)); r.Status != LoginInitiatorError || done || answer != "" || p.established != 0 {
+		t.Errorf("%d bytes: %+v", len(answer), r)
+	}
+}
+
+// TestDigestsThatAreDemanded are not got around by leaving their keys out, or the stage.
+func TestDigestsThatAreDemanded(t *testing.T) {
+	for text, want := range map[string]LoginStatus{
+		"HeaderDigest=CRC32C DataDigest=CRC32C": LoginOK,
+		"HeaderDigest=CRC32C":                   LoginInitiatorError,
+		"DataDigest=CRC32C":                     LoginInitiatorError,
+		"":                                      LoginInitiatorError,
+	} {
+		for _, stage := range []Stage{Operational, Security} {
+			v := targetValues()
+			v[KeyHeaderDigest], v[KeyDataDigest] = DigestCRC32C, DigestCRC32C
+			s := newSide(t, &policy{})
+			s.Login, s.q.CSG = NewLogin(&policy{}, &v, 1), stage
+			if stage == Security && want == LoginOK {
+				continue // they are not negotiated there
+			}
+			said := names + text
+			if stage == Security {
+				said = names
+			}
+			if _, r, _ := s.say(said); r.Status != want {
+				t.Errorf("stage %d, %q: %#x", stage, text, r.Status)
+			}
 		}
 	}
 }

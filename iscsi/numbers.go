@@ -43,7 +43,7 @@ func (w *Window) at(sn uint32) *bool { return &w.early[sn&uint32(len(w.early)-1)
 // Admit takes the number of a command that is not immediate. After Now, call Next.
 func (w *Window) Admit(sn uint32) Turn {
 	switch {
-	case int32(sn-w.exp) < 0, int32(sn-w.max) > 0:
+	case int32(sn-w.exp) < 0, w.isBeyond(sn):
 		return Never // "MUST silently ignore"
 	case sn == w.exp:
 		w.exp++
@@ -98,7 +98,7 @@ func NewSequence(off, n uint32) Sequence { return Sequence{next: off, end: off +
 // d.Offset, and are what was expected; otherwise they are to be dropped. ended means that this was
 // the last PDU.
 func (s *Sequence) Take(d *DataOut, n int) (place, ended bool) {
-	if d.DataSN != s.dataSN || d.Offset != s.next || uint32(n) > s.end-s.next {
+	if !s.expects(d, n) {
 		s.broken = true // one of them was lost, or is not where it should be (section 7.9)
 	}
 	if s.broken {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/ironwarp/ironwarp/internal/printable"
 )
 
 // ErrText means that key=value text breaks its format or exceeds a limit (RFC 7143 section 6.1).
@@ -134,10 +136,10 @@ func (t *textBuffer) add(data []byte, more bool) ([]Pair, error) {
 }
 
 // IsName reports whether s is an iSCSI name: of one of the three types, not too long, and of the
-// characters that names have after preparation (RFC 7143 section 4.2.7, RFC 3722). What is beyond
-// ASCII is compared as it comes.
+// characters that names have after preparation (RFC 7143 section 4.2.7, RFC 3722), which all can be
+// printed. What is beyond ASCII is compared as it comes.
 func IsName(s string) bool {
-	if len(s) > MaxName || !(strings.HasPrefix(s, "iqn.") || strings.HasPrefix(s, "eui.") || strings.HasPrefix(s, "naa.")) || len(s) == 4 {
+	if len(s) > MaxName || !(strings.HasPrefix(s, "iqn.") || strings.HasPrefix(s, "eui.") || strings.HasPrefix(s, "naa.")) || len(s) == 4 || printable.Check(s) != nil {
 		return false
 	}
 	for _, c := range s {

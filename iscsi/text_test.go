@@ -71,6 +71,7 @@ func TestNames(t *testing.T) {
 	for s, want := range map[string]bool{
 		"iqn.1993-11.com.example:disk.1": true, "eui.02004567A425678D": true, "naa.52004567BA64678D": true, "iqn.2001-04.de.bücher:x": true,
 		"iqn.": false, "disk": false, "iqn.1993-11.com.Example": false, "iqn.a b": false, "iqn.a\x01": false, "iqn.\xff": false,
+		"iqn.a\u009b2J": false, "iqn.a\u202eb": false, "iqn.a\u200b": false, "iqn.a\u00a0b": false,
 		"iqn." + strings.Repeat("a", MaxName-4): true, "iqn." + strings.Repeat("a", MaxName-3): false,
 	} {
 		if IsName(s) != want {

@@ -78,6 +78,7 @@ func (r *response) sendLocked() {
 		r.t.answerLocked()
 		return
 	}
+	r.c.x.managing--
 	r.c.answerLocked(nil, true, func(h *iscsi.BHS, n iscsi.Numbers) {
 		a := iscsi.TaskReply{Response: r.result, ITT: r.itt, Numbers: n}
 		a.Put(h)

@@ -36,6 +36,7 @@ type conn struct {
 	acked       uint32 // the initiator's ExpStatSN
 	active      int    // of the session's, those that belong here
 	controls    int    // answers other than those to commands that are not sent
+	controlData int    // bytes of them
 	freeControl *control
 	pinged      bool // the initiator owes an answer to a NOP-In
 	pings       *time.Timer
@@ -44,7 +45,7 @@ type conn struct {
 // The reasons why a connection ends.
 var (
 	errDiscovery = errors.New("a discovery session is for discovery only")
-	errSilent    = errors.New("the initiator does not answer NOP-In")
+	errSilent    = errors.New("the initiator is silent: it answers no NOP-In, or has no use for its discovery session")
 )
 
 // connect returns the connection that has logged in at p. It fails if resources are short.
@@ -60,9 +61,7 @@ func (x *session) connect(p *portal, l *iscsi.Login) (*conn, error) {
 // run serves the connection to its end.
 func (c *conn) run() error {
 	c.x.begin(c)
-	if !c.login.Discovery {
-		c.startPings()
-	}
+	c.startPings()
 	err := c.mover.Run(c)
 	c.stopPings()
 	return c.x.leave(c, err)
@@ -145,11 +144,11 @@ func (c *conn) room(command bool, exp uint32) (t *task, ok bool) {
 	if len(c.unexpected) > 0 {
 		c.unexpected = slices.DeleteFunc(c.unexpected, func(sn uint32) bool { return int32(exp-sn) > 0 })
 	}
-	for (c.controls >= maxControls || command && !x.hasFreeLocked()) && !c.leaving {
+	for c.isFullLocked(command) && !c.leaving {
 		x.mu.Unlock()
 		c.mover.Flush()
 		x.mu.Lock()
-		if c.controls >= maxControls || command && !x.hasFreeLocked() {
+		if c.isFullLocked(command) {
 			x.change.Wait()
 		}
 	}
@@ -157,6 +156,11 @@ func (c *conn) room(command bool, exp uint32) (t *task, ok bool) {
 		t = x.takeLocked()
 	}
 	return t, !c.leaving
+}
+
+// isFullLocked reports whether there is no room.
+func (c *conn) isFullLocked(command bool) bool {
+	return c.controls >= maxControls || c.controlData >= maxControlData || command && !c.x.hasFreeLocked()
 }
 
 // acknowledgeLocked takes an ExpStatSN.
@@ -205,6 +209,7 @@ func (c *conn) answerLocked(data []byte, status bool, put func(h *iscsi.BHS, n i
 		c.freeControl = k.next
 	}
 	c.controls++
+	c.controlData += len(data)
 	k.out.Data = append(k.out.Data[:0], data...)
 	put(&k.out.BHS, c.numbersLocked(status))
 	c.mover.SendControl(&k.out)
@@ -216,8 +221,12 @@ func (c *conn) SentNotify(o *iscsi.Out) {
 	case *control:
 		c.x.mu.Lock()
 		defer c.x.mu.Unlock()
-		owner.next, c.freeControl = c.freeControl, owner
 		c.controls--
+		c.controlData -= len(o.Data)
+		if cap(o.Data) > maxKeptData {
+			o.Data = nil
+		}
+		owner.next, c.freeControl = c.freeControl, owner
 		c.x.change.Broadcast()
 	case *task:
 		c.heard.Store(true) // an initiator that reads is there, even if its answer to a ping has to wait
@@ -240,7 +249,7 @@ func (c *conn) reject(h *iscsi.BHS, why iscsi.Reason) {
 // All Rejects count, although it has room for some of them instead of answers.
 func (c *conn) tellLocked(data []byte, put func(h *iscsi.BHS, n iscsi.Numbers)) {
 	if most := c.values[iscsi.KeyMaxOutstandingUnexpectedPDUs]; c.values.Bool(iscsi.KeyRDMAExtensions) && most > 0 {
-		if len(c.unexpected)+1 >= int(most) {
+		if len(c.unexpected)+1 >= int(min(most, maxUnexpected)) {
 			return
 		}
 		c.unexpected = append(c.unexpected, c.statSN)

@@ -371,10 +371,11 @@ func newProxy(t *testing.T, s *served) *isertest.Proxy {
 }
 
 // TestUnexpectedPDUsAreBounded: to an initiator that acknowledges nothing, no more Rejects are sent than it
-// has room for (RFC 7145 section 8.1.2) besides a ping, and after it has acknowledged them there are more.
+// has room for (RFC 7145 section 8.1.2) besides a ping, nor than a bound of the target's own, and after it has
+// acknowledged them there are more.
 func TestUnexpectedPDUsAreBounded(t *testing.T) {
 	s := serveRDMA(t, target.Config{}, unit{size: 1 << 20})
-	for said, most := range map[string]int{"": 1, "MaxOutstandingUnexpectedPDUs=5": 4} {
+	for said, most := range map[string]int{"": 1, "MaxOutstandingUnexpectedPDUs=5": 4, "MaxOutstandingUnexpectedPDUs=4000000000": 63} {
 		var keys []string
 		if said != "" {
 			keys = append(keys, said)
@@ -383,7 +384,7 @@ func TestUnexpectedPDUsAreBounded(t *testing.T) {
 		a.ready()
 		for range 2 {
 			var h iscsi.BHS
-			for range 10 {
+			for range most + 9 {
 				n := iscsi.SNACK{Type: iscsi.SNACKStatus, ITT: iscsi.NoTag, ExpStatSN: a.statSN}
 				n.Put(&h)
 				a.w.control(&h, nil)

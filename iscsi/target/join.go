@@ -18,7 +18,7 @@ func (x *session) belongs(l *iscsi.Login) bool {
 func (p *portal) join(l *iscsi.Login) iscsi.LoginStatus {
 	x := p.joins
 	switch {
-	case x.login.CHAPName != l.CHAPName || x.origin.Peer != p.origin.Peer:
+	case !x.isOf(l, p.origin):
 		return iscsi.LoginForbidden
 	case x.target != p.target:
 		return iscsi.LoginUnavailable // it was changed since the session began

@@ -1,13 +1,17 @@
 package target
 
-import "time"
+import (
+	"time"
+
+	"github.com/ironwarp/ironwarp/scsi/lu"
+)
 
 const (
 	// window is how many commands a session may have at once: as many as Linux' initiator sends.
 	window = 128
 
-	// immediates is how many commands for immediate delivery may be under way besides, and answers
-	// that have not been sent.
+	// immediates is how many commands for immediate delivery may be under way besides, and how many
+	// task management functions and Logouts that have not been answered.
 	immediates = 32
 
 	// maxConnections is how many connections a session may have: more spread a session over more
@@ -31,6 +35,19 @@ const (
 	maxR2T         = 4
 	sessionMemory  = 32 << 20
 
+	// leastMemory is how many bytes a session has for its data whatever others have: two commands of any
+	// length, beside what comes unsolicited.
+	leastMemory = (window+immediates)*firstBurst + 2*lu.MaxTransfer
+
+	// maxControlData is how many bytes the answers have that wait to be sent, besides the one that
+	// exceeds it: echoes of pings, and texts. maxKeptData is the longest buffer of one that is kept.
+	maxControlData = 1 << 20
+	maxKeptData    = 8 << 10
+
+	// maxUnexpected is how many unexpected PDUs are sent to an initiator that acknowledges none, however
+	// many it has room for.
+	maxUnexpected = 64
+
 	// poolMemory is how many bytes of buffers all sessions over TCP keep, and sessionPool how many one
 	// with memory of its own does.
 	poolMemory  = 64 << 20
@@ -41,8 +58,9 @@ const (
 	loginTime = 15 * time.Second
 
 	// Defaults of Config.
-	defaultMaxSessions = 64
-	defaultMaxLogins   = 32 // connections that have not logged in
+	defaultMaxSessions = 256
+	defaultMaxLogins   = 128 // connections that have not logged in
+	defaultMemory      = 512 << 20
 
 	defaultPing     = 15 * time.Second
 	defaultDataWait = 5 * time.Second

@@ -200,23 +200,25 @@ func (s *Server) ServeRDMA(ctx context.Context, ln *verbs.Listener, ulp *verbs.U
 			return nil
 		case err != nil:
 			return fmt.Errorf("target: accept on %v: %w", ln.Addr(), err)
-		case !s.logins.TryTake():
+		}
+		o := Origin{Peer: string(r.Protection().Peer()), Remote: r.Flow().Remote}
+		if !s.addLogin(o) {
 			r.Reject(ctx, nil)
 			continue
 		}
 		wg.Go(func() {
 			if nc := r.Stream(); nc != nil {
-				s.serve(ctx, &streaming{overTCP: s.overTCP(nc, &first), req: r, prot: r.Protection(), cfg: cfg})
+				s.serve(ctx, &streaming{overTCP: s.overTCP(nc, &first), req: r, prot: r.Protection(), cfg: cfg}, o)
 				return
 			}
 			peer := r.Flow().Remote
 			c, err := iser.Accept(ctx, r, cfg)
 			if err != nil {
-				s.logins.Give()
+				s.loginEnded(o)
 				s.log.Info("target: connection failed", "initiator", peer.String(), "error", err)
 				return
 			}
-			s.serve(ctx, &overRDMA{c, &assisted, r.Protection()})
+			s.serve(ctx, &overRDMA{c, &assisted, r.Protection()}, o)
 		})
 	}
 }

@@ -25,6 +25,9 @@ func (c *conn) logoutLocked(h *iscsi.BHS, own bool) error {
 		return err
 	}
 	x := c.x
+	if c.refuses(h) {
+		return nil
+	}
 	x.mu.Lock()
 	i := slices.IndexFunc(x.conns, func(o *conn) bool { return o.cid == q.CID })
 	l := &logout{c: c, itt: q.ITT, session: q.Reason == iscsi.CloseSession, cid: q.CID, awaited: own}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/chap"
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/scsi"
 )
@@ -103,10 +104,8 @@ func (t *Target) check() error {
 	if !iscsi.IsName(t.Name) {
 		return fmt.Errorf("%q: %w", t.Name, ErrName)
 	}
-	for i := range t.CHAP {
-		if err := t.CHAP[i].Check(); err != nil {
-			return fmt.Errorf("target %s: credentials %w", t.Name, err)
-		}
+	if err := chap.CheckAll(t.CHAP); err != nil {
+		return fmt.Errorf("target %s: credentials %w", t.Name, err)
 	}
 	return nil
 }

@@ -15,6 +15,12 @@ func (c *conn) manage(h *iscsi.BHS) error {
 		return err
 	}
 	x := c.x
+	if c.refuses(h) {
+		return nil
+	}
+	x.mu.Lock()
+	x.managing++
+	x.mu.Unlock()
 	n, many := x.port.Nexus(q.LUN), managesMany(h)
 	reply := func(r iscsi.TaskResponse) {
 		x.mu.Lock()

@@ -84,8 +84,8 @@ func TestDiscoveryShowsTheTargetsThatMayBeUsed(t *testing.T) {
 	}
 }
 
-// login sends a login request and returns the status, and the client.
-func login(t *testing.T, address string) (*client, iscsi.LoginStatus) {
+// newClient connects.
+func newClient(t *testing.T, address string) *client {
 	t.Helper()
 	nc, err := net.Dial("tcp", address)
 	if err != nil {
@@ -93,7 +93,13 @@ func login(t *testing.T, address string) (*client, iscsi.LoginStatus) {
 	}
 	t.Cleanup(func() { nc.Close() })
 	nc.SetDeadline(time.Now().Add(30 * time.Second))
-	c := &client{t: t, nc: nc, cmdSN: 1}
+	return &client{t: t, nc: nc, cmdSN: 1}
+}
+
+// login sends a login request and returns the status, and the client.
+func login(t *testing.T, address string) (*client, iscsi.LoginStatus) {
+	t.Helper()
+	c := newClient(t, address)
 	q := iscsi.LoginRequest{Transit: true, CSG: iscsi.Operational, NSG: iscsi.FullFeature, ISID: [6]byte{0x80, 7}, CmdSN: 1}
 	var h iscsi.BHS
 	q.Put(&h)

@@ -8,7 +8,7 @@ import (
 
 // startPings has the target ask a silent initiator whether it is still there (RFC 7143 section
 // 11.19). Whoever does not answer loses the connection; with the session, what it has reserved by
-// RESERVE(6) is free.
+// RESERVE(6) is free. A discovery session ends without having been asked.
 func (c *conn) startPings() {
 	if every := c.x.srv.cfg.Ping; every > 0 {
 		c.x.mu.Lock()
@@ -38,8 +38,9 @@ func (c *conn) ping() {
 	case heard || c.paused():
 		c.pinged = false
 	case !c.pinged:
-		c.pinged = true
-		c.askLocked()
+		if c.pinged = true; !c.login.Discovery { // where there is no ping (section 13.21)
+			c.askLocked()
+		}
 	default:
 		x.mu.Unlock()
 		c.silent.Store(true)

@@ -58,7 +58,7 @@ func (p *pool) get(n int, user uint64) (buffer, error) {
 			}
 		}
 	}
-	if b.user != user {
+	if !b.isOf(user) {
 		clear(b.b[:cap(b.b)])
 		b.user = user
 	}

@@ -46,9 +46,16 @@ type Config struct {
 	Addresses []string
 	// RequireDigests refuses initiators that want no digests.
 	RequireDigests bool
-	// MaxSessions is how many sessions there may be (64); MaxLogins how many connections
-	// that have not logged in (32).
-	MaxSessions, MaxLogins int
+	// MaxSessions is how many sessions there may be (256), MaxOfPeer those of one peer, or of one host that
+	// is no peer (half), and MaxOfInitiator those of one initiator there (a quarter). The last quarter is
+	// for peers that have none.
+	MaxSessions, MaxOfPeer, MaxOfInitiator int
+	// MaxLogins is how many connections there may be that have not logged in (128), and MaxLoginsOfPeer
+	// those of one peer or host (a quarter).
+	MaxLogins, MaxLoginsOfPeer int
+	// Memory is how many bytes the data of commands take in all sessions together (512 MiB). Beyond it each
+	// session goes on with a little.
+	Memory int64
 	// Ping is how long an initiator may be silent before it is asked whether it is there, and
 	// then before its session ends (15 s); negative: it may be silent for ever.
 	Ping time.Duration
@@ -82,14 +89,14 @@ type Server struct {
 	values iscsi.Values // over TCP
 	pool   pool
 
-	logins accept.Slots // of connections that have not logged in
-
 	sessionIDs atomic.Uint64
+	memory     atomic.Int64 // bytes of buffers of all sessions
 
 	mu       sync.Mutex // guards the fields below it; taken before session.mu
 	targets  map[string]*Target
 	sessions map[uint16]*session
 	tsih     uint16
+	logins   map[string]int // connections that have not logged in, by principal
 }
 
 // NewServer returns a server without targets.
@@ -100,13 +107,25 @@ func NewServer(cfg Config) *Server {
 	if cfg.MaxSessions <= 0 {
 		cfg.MaxSessions = defaultMaxSessions
 	}
+	if cfg.MaxOfPeer <= 0 {
+		cfg.MaxOfPeer = max(1, cfg.MaxSessions/2)
+	}
+	if cfg.MaxOfInitiator <= 0 {
+		cfg.MaxOfInitiator = max(1, cfg.MaxSessions/4)
+	}
 	if cfg.MaxLogins <= 0 {
 		cfg.MaxLogins = defaultMaxLogins
+	}
+	if cfg.MaxLoginsOfPeer <= 0 {
+		cfg.MaxLoginsOfPeer = max(1, cfg.MaxLogins/4)
+	}
+	if cfg.Memory <= 0 {
+		cfg.Memory = defaultMemory
 	}
 	cfg.Ping = cmp.Or(cfg.Ping, defaultPing)
 	cfg.DataWait = cmp.Or(cfg.DataWait, defaultDataWait)
 	cfg.LogoutWait = cmp.Or(cfg.LogoutWait, defaultLogoutWait)
-	s := &Server{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), targets: map[string]*Target{}, sessions: map[uint16]*session{}, values: cfg.values(), logins: make(accept.Slots, cfg.MaxLogins), pool: pool{most: poolMemory}}
+	s := &Server{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), targets: map[string]*Target{}, sessions: map[uint16]*session{}, logins: map[string]int{}, values: cfg.values(), pool: pool{most: poolMemory}}
 	return s
 }
 
@@ -124,11 +143,6 @@ func (s *Server) Add(t *Target) error {
 	return nil
 }
 
-// visible reports whether an initiator may see a target.
-func (t *Target) visible(o Origin, initiator string) bool {
-	return t.Admits == nil || t.Admits(o, initiator)
-}
-
 // credentials finds those of a CHAP_N.
 func (t *Target) credentials(name string) *chap.Credentials {
 	for i := range t.CHAP {
@@ -143,13 +157,23 @@ func (t *Target) credentials(name string) *chap.Credentials {
 // to log out. When it returns no session is left, and nothing that they have asked for is under way.
 // It fails with the error of ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	return accept.Serve(ctx, ln, "target", s.log, s.logins.TryTake, func(ctx context.Context, nc net.Conn) {
-		s.serve(ctx, s.overTCP(nc, &s.values))
+	ctx, cancel := context.WithCancel(ctx)
+	var initiators sync.WaitGroup
+	defer initiators.Wait()
+	defer cancel()
+	return accept.Loop(ctx, ln, "target", s.log, func(nc net.Conn) {
+		l := s.overTCP(nc, &s.values)
+		o := originOf(l)
+		if !s.addLogin(o) {
+			nc.Close()
+			return
+		}
+		initiators.Go(func() { s.serve(ctx, l, o) })
 	})
 }
 
-// serve serves one connection to its end.
-func (s *Server) serve(ctx context.Context, l link) {
+// serve serves one connection to its end. It was counted by addLogin as from who.
+func (s *Server) serve(ctx context.Context, l link, who Origin) {
 	defer l.Close()
 	stop := context.AfterFunc(ctx, l.ConnectionTerminate)
 	defer stop()
@@ -157,7 +181,7 @@ func (s *Server) serve(ctx context.Context, l link) {
 	p := &portal{Server: s, link: l, origin: originOf(l)}
 	c, err := p.login()
 	late.Stop()
-	s.logins.Give()
+	s.loginEnded(who)
 	log := s.log.With("address", p.origin.Remote.String(), "peer", p.origin.Peer)
 	if err != nil {
 		log.Info("target: login failed", "error", err)
@@ -284,6 +308,10 @@ func (p *portal) Establish(l *iscsi.Login) (tsih uint16, st iscsi.LoginStatus) {
 			break
 		}
 		p.mu.Unlock()
+		if !old.isOf(l, p.origin) {
+			p.log.Warn("target: a login in the name of another's session is refused", "address", p.origin.Remote.String(), "peer", p.origin.Peer, "initiator", l.InitiatorName, "chap", l.CHAPName, "session", old.tsih)
+			return 0, iscsi.LoginForbidden
+		}
 		old.terminate()
 		select {
 		case <-old.over:
@@ -292,8 +320,9 @@ func (p *portal) Establish(l *iscsi.Login) (tsih uint16, st iscsi.LoginStatus) {
 		}
 	}
 	defer p.mu.Unlock()
-	switch {
-	case len(p.sessions) >= p.cfg.MaxSessions:
+	switch why := p.noPlaceLocked(x); {
+	case why != "":
+		p.log.Warn("target: no place for a session", "address", p.origin.Remote.String(), "peer", p.origin.Peer, "initiator", l.InitiatorName, "why", why)
 		return 0, iscsi.LoginNoResources
 	case p.target != nil && p.targets[p.target.Name] != p.target:
 		return 0, iscsi.LoginUnavailable // it was changed, or removed, since it was asked for

@@ -37,7 +37,7 @@ type session struct {
 	stir   atomic.Bool // a fence had something sent by other connections than that which goes idle
 
 	counted counters
-	luns    map[uint16]*counters // of the target
+	luns    map[uint16]*counters // of the target; with receiving
 
 	// receiving is held by whoever receives for the session: a connection's goroutine in its
 	// iscsi.Upper, except while it reads data or waits. Lock order: session.receiving, Server, session.
@@ -57,6 +57,7 @@ type session struct {
 	fence    iscsi.Fence
 	held     []response // wait for the fence
 	logouts  []*logout  // not answered yet
+	managing int        // task management functions that are not answered yet
 	free     *task
 	tasks    []*task // all of them
 	active   int     // between their command and the handing over of their answer
@@ -93,9 +94,6 @@ func (x *session) attach() {
 	if !x.login.Discovery {
 		x.target.tally.logins.Add(1)
 		x.luns = map[uint16]*counters{}
-		for _, n := range x.target.Device.LUNs() {
-			x.luns[n] = x.target.tally.lun(n)
-		}
 		x.port = x.target.Device.Attach(lu.Initiator{Name: x.login.InitiatorName, ISID: x.login.ISID}, x.flush)
 	}
 }

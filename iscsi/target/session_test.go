@@ -426,9 +426,19 @@ func TestReinstatement(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded: more writes than there is memory for are carried out all the same.
+// TestMemoryIsBounded: more writes than there is memory for are carried out all the same, and so they are
+// where other sessions have all of it.
 func TestMemoryIsBounded(t *testing.T) {
-	s := serve(t, target.Config{}, nil, unit{size: 4 << 20})
+	for name, x := range map[string]struct {
+		cfg  target.Config
+		most int // MiB
+	}{"of a session": {target.Config{}, 32}, "of all sessions": {target.Config{Memory: 1}, 12}} {
+		t.Run(name, func(t *testing.T) { boundedMemory(t, x.cfg, x.most) })
+	}
+}
+
+func boundedMemory(t *testing.T, cfg target.Config, limit int) {
+	s := serve(t, cfg, nil, unit{size: 4 << 20})
 	c := dial(t, s, 1, "MaxBurstLength=1048576", "ImmediateData=No")
 	c.ready()
 	const n = 100 // of 1 MiB each
@@ -455,7 +465,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		default:
 			t.Fatalf("%v", h.Opcode())
 		}
-		if asked < 32 && over+asked < n || len(waiting) == 0 {
+		if asked < limit && over+asked < n || len(waiting) == 0 {
 			continue // as many as it asks for at once
 		}
 		r := waiting[0]
@@ -466,7 +476,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			c.send(&h, piece)
 		}
 	}
-	if most > 32 {
+	if most > limit {
 		t.Errorf("%d MiB are asked for at once", most)
 	}
 }

@@ -121,8 +121,8 @@ func (c *conn) command(p *iscsi.Incoming, t *task) error {
 		t.Offered = k.EDTL
 	}
 	t.nexus, t.counted = x.port.Nexus(k.LUN), nil
-	if n, ok := scsi.LUN(k.LUN); ok {
-		t.counted = x.luns[n]
+	if n, ok := scsi.LUN(k.LUN); ok && t.nexus.Exists() {
+		t.counted = x.countersOf(n)
 	}
 	t.nexus.Prepare(&t.Task)
 	switch {
@@ -149,6 +149,16 @@ func (c *conn) command(p *iscsi.Incoming, t *task) error {
 		x.next()
 	}
 	return nil
+}
+
+// countersOf returns those of a LUN that there is. The caller holds receiving.
+func (x *session) countersOf(lun uint16) *counters {
+	c := x.luns[lun]
+	if c == nil {
+		c = x.target.tally.lun(lun)
+		x.luns[lun] = c
+	}
+	return c
 }
 
 // admit puts a command in its turn. One that is for immediate delivery has it; one whose tag is in use,
@@ -334,19 +344,19 @@ func (c *conn) DataCompletionNotify(g *iscsi.Get, whole bool) {
 func (x *session) memoryFor(t *task, unasked bool) bool {
 	n := int(t.need)
 	x.mu.Lock()
-	ok := x.memory+size(n) <= sessionMemory
+	ok := x.memory+size(n) <= leastMemory || x.memory+size(n) <= sessionMemory && x.srv.memory.Load()+int64(size(n)) <= x.srv.cfg.Memory
 	if !ok && unasked {
 		n = min(n, firstBurst)
 	} else if !ok {
 		x.mu.Unlock()
 		return false
 	}
-	x.memory += size(n) - size(len(t.buffer.b))
+	x.takeMemoryLocked(size(n) - size(len(t.buffer.b)))
 	x.mu.Unlock()
 	b, err := x.pool.get(n, x.id)
 	if err != nil {
 		x.mu.Lock()
-		x.memory -= size(n)
+		x.takeMemoryLocked(-size(n))
 		x.mu.Unlock()
 		x.srv.log.Warn("target: no memory for a command", "initiator", x.login.InitiatorName, "error", err)
 		t.bad, t.need = scsi.Sense{Key: scsi.AbortedCommand, Code: scsi.InsufficientResources}, 0
@@ -355,6 +365,12 @@ func (x *session) memoryFor(t *task, unasked bool) bool {
 	x.pool.put(t.buffer)
 	t.buffer = b
 	return ok || err != nil
+}
+
+// takeMemoryLocked counts memory of n bytes that the session has more.
+func (x *session) takeMemoryLocked(n int) {
+	x.memory += n
+	x.srv.memory.Add(int64(n))
 }
 
 // feed goes on with tasks that waited for memory. The caller holds receiving.
@@ -398,7 +414,7 @@ func (t *task) answerLocked() {
 	if t.Out {
 		presented = t.Length
 	} else if t.read {
-		in = min(t.InLen, t.edtl)
+		in = t.input()
 	}
 	residual := iscsi.ResidualOf(presented, t.edtl)
 	if t.x.counted.count(t, in); t.counted != nil {
@@ -441,7 +457,7 @@ func (t *task) sent() {
 	}
 	b := t.buffer
 	t.buffer = buffer{}
-	x.memory -= size(len(b.b))
+	x.takeMemoryLocked(-size(len(b.b)))
 	t.state = idle
 	t.busy = [maxR2T]bool{}
 	fed, c := x.hungry, t.c

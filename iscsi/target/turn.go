@@ -99,6 +99,20 @@ func (c *conn) perform(h *iscsi.BHS, data []byte, own bool) error {
 	return fmt.Errorf("%v has no turn: %w", h.Opcode(), iscsi.ErrFormat)
 }
 
+// refuses rejects a Task Management Function or a Logout if too many of the session have not been answered.
+func (c *conn) refuses(h *iscsi.BHS) bool {
+	c.x.mu.Lock()
+	many := c.x.hasManyRequestsLocked()
+	c.x.mu.Unlock()
+	switch {
+	case many && h.Immediate():
+		c.reject(h, iscsi.RejectTooManyImmediate)
+	case many:
+		c.reject(h, iscsi.RejectLongOperation)
+	}
+	return many
+}
+
 // next goes on with what came out of turn, and whose turn it is now. The caller holds receiving.
 func (x *session) next() {
 	delivered := false

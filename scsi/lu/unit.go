@@ -132,13 +132,6 @@ type Device struct {
 	ports []*Port
 }
 
-// LUNs are the numbers of the units, in no order.
-func (d *Device) LUNs() []uint16 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Collect(maps.Keys(d.units))
-}
-
 // Initiator is an initiator port.
 type Initiator struct {
 	Name string
