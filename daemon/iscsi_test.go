@@ -81,8 +81,8 @@ func (x *initiator) receive() (h iscsi.BHS, data []byte, err error) {
 	return h, data[:h.DataLen()], err
 }
 
-// do carries out a command, with data for the unit, or in bytes from it. It returns 0xff at the end of the
-// session.
+// do carries out a command, with data for the unit, or in bytes from it. With CHECK CONDITION it returns the
+// sense data, and 0xff at the end of the session.
 func (x *initiator) do(lun byte, out []byte, in uint32, cdb ...byte) (scsi.Status, []byte) {
 	x.t.Helper()
 	k := iscsi.Command{Final: true, Attr: iscsi.Simple, ITT: x.cmdSN, CmdSN: x.cmdSN, ExpStatSN: x.statSN, Read: in > 0, Write: out != nil, EDTL: in + uint32(len(out)), LUN: [8]byte{0, lun}}
@@ -106,10 +106,22 @@ func (x *initiator) do(lun byte, out []byte, in uint32, cdb ...byte) (scsi.Statu
 				return scsi.Status(h[3]), got
 			}
 		case iscsi.OpResponse:
+			if scsi.Status(h[3]) == scsi.CheckCondition {
+				got, _ = iscsi.ParseSense(data)
+			}
 			return scsi.Status(h[3]), got
 		default:
 			x.t.Fatalf("%v to a command", h.Opcode())
 		}
+	}
+}
+
+// says wants TEST UNIT READY to end with an additional sense code, 0: with GOOD.
+func (x *initiator) says(lun byte, want scsi.Code) {
+	x.t.Helper()
+	st, b := x.do(lun, nil, 0, scsi.TestUnitReady)
+	if s, _ := scsi.ParseSense(b); st == 0xff || s.Code != want || (st == scsi.Good) != (want == 0) {
+		x.t.Errorf("LUN %d: status %#x, sense %#x, want %#x", lun, st, s.Code, want)
 	}
 }
 
@@ -306,6 +318,50 @@ func TestReservationsOutliveARestart(t *testing.T) {
 	}
 	if x = mustLogin(t, port, "iqn.x:i"); len(x.keys()) != 8 {
 		t.Errorf("keys %x", x.keys())
+	}
+}
+
+// TestLUNsComeAndGoBesideSessions: an initiator that is logged in is told what has changed, and goes on with
+// the rest.
+func TestLUNsComeAndGoBesideSessions(t *testing.T) {
+	_, beta, _ := pair(t, 1<<20)
+	beta.export("more", beta.image("more.img", 1<<20), false)
+	port := beta.disks(api.LUNSpec{Path: beta.image("other.img", 1<<20)})
+	x := mustLogin(t, port, "iqn.x:i")
+	x.reserve(0x55)
+	if _, err := beta.api.AddLUN(t.Context(), "disks", api.LUNSpec{Number: 1, Export: "more"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the LUN is there", func() bool { return beta.target().Units[1].State == api.TargetReady })
+	x.says(0, scsi.ReportedLUNsChanged)
+	x.says(1, scsi.PowerOnOrReset)
+	if st := x.write(1, make([]byte, 512)); st != scsi.Good {
+		t.Errorf("%v", st)
+	}
+	if _, err := beta.api.ResizeExport(t.Context(), "more", api.ResizeRequest{Size: 2 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	x.says(1, scsi.CapacityHasChanged)
+	beta.write("targets.d/disks.yaml", fmt.Sprintf("{name: disks, iqn: \"%s\", port: %d, peers: [alpha], luns: [{number: 0, path: other.img}, {number: 1, export: more, read_only: true}]}", diskIQN, port))
+	if _, err := beta.api.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the LUN is read-only", func() bool {
+		st, sense := x.do(1, make([]byte, 512), 0, scsi.Write10, 0, 0, 0, 0, 0, 0, 0, 1)
+		s, _ := scsi.ParseSense(sense)
+		return st == scsi.CheckCondition && s.Code == scsi.WriteProtected
+	})
+	if _, err := beta.api.RemoveLUN(t.Context(), "disks", 1); err != nil {
+		t.Fatal(err)
+	}
+	x.says(1, scsi.LogicalUnitNotSupported)
+	x.says(0, scsi.ReportedLUNsChanged)
+	x.says(0, 0)
+	if st := x.write(0, make([]byte, 512)); st != scsi.Good || !bytes.Contains(x.keys(), []byte{0x55}) {
+		t.Errorf("the other LUN: %v, keys %x", st, x.keys())
+	}
+	if s := beta.status().TargetSessions; len(s) != 1 {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -68,6 +68,7 @@ func (d *Daemon) keepUntilRestart(old, next *config.Config) []string {
 	keep(differs && d.sas.Current() != nil, "ipsec", func() { next.IPsec.VICI, next.IPsec.DataPlane = old.IPsec.VICI, old.IPsec.DataPlane })
 	keep(old.Limits.Sessions != next.Limits.Sessions, "limits: sessions", func() { next.Limits.Sessions = old.Limits.Sessions })
 	keep(old.Limits.AllSessions != next.Limits.AllSessions, "limits: all_sessions", func() { next.Limits.AllSessions = old.Limits.AllSessions })
+	keep(old.Limits.ISCSISessions != next.Limits.ISCSISessions, "limits: iscsi_sessions", func() { next.Limits.ISCSISessions = old.Limits.ISCSISessions })
 	keep(old.Limits.QueueSize != next.Limits.QueueSize, "limits: queue_size", func() { next.SetQueueSize(old.Limits.QueueSize) })
 	return restart
 }

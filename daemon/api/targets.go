@@ -126,7 +126,7 @@ func (c *Client) RemoveTarget(ctx context.Context, name string, force bool) erro
 	return c.call(ctx, http.MethodDelete, "/v1/targets/"+url.PathEscape(name)+forceQuery(force), nil, nil)
 }
 
-// AddLUN gives a target one more LUN. Its sessions end, and come back. It fails as each call does, with
+// AddLUN gives a target one more LUN, of which initiators that are logged in are told. It fails as each call does, with
 // CodeNotFound for an unknown target, and with CodeExists for a number that is taken.
 func (c *Client) AddLUN(ctx context.Context, target string, l LUNSpec) (v Target, err error) {
 	return v, c.call(ctx, http.MethodPost, "/v1/targets/"+url.PathEscape(target)+"/luns", l, &v)

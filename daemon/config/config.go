@@ -164,7 +164,7 @@ func Default(path string) *Config {
 		RuntimeDir: "/run/ironwarp",
 		Log:        Log{Level: "info", Format: "text"},
 		IPsec:      IPsec{VICI: "unix:///var/run/charon.vici", DataPlane: "auto"},
-		Limits:     Limits{Device: deviceLimits(), Sessions: DefaultSessions, AllSessions: DefaultAllSessions, QueueSize: DefaultQueueSize},
+		Limits:     Limits{Device: deviceLimits(), Sessions: DefaultSessions, AllSessions: DefaultAllSessions, ISCSISessions: DefaultISCSISessions, QueueSize: DefaultQueueSize},
 		Trust:      Trust(verbs.NSNT.String()),
 		Services: map[string]Service{
 			ServiceExports: {}, ServiceAttachments: {},

@@ -38,7 +38,7 @@ runtime_dir: /tmp/run
 log: {level: debug, format: json}
 metrics: {listen: "127.0.0.1:9471"}
 ipsec: {vici: "unix:///tmp/vici", data_plane: userland}
-limits: {memory: 2GiB, streams: 9, sessions: 3, all_sessions: 30, queue_size: 64}
+limits: {memory: 2GiB, streams: 9, sessions: 3, all_sessions: 30, iscsi_sessions: 12, queue_size: 64}
 peers:
   - name: gamma
     address: 127.0.0.9
@@ -68,7 +68,7 @@ connections: 4
 		t.Fatal(err)
 	}
 	if c.ListenPort != 7000 || len(c.ListenOn) != 2 || c.StateDir != filepath.Join(dir, "state") ||
-		c.ControlSocket != "/tmp/run/ironwarp.sock" || c.Limits.Device.Bytes != 2<<30 || c.Limits.Device.Streams != 9 || c.Limits.Sessions != 3 || c.Limits.QueueSize != 64 ||
+		c.ControlSocket != "/tmp/run/ironwarp.sock" || c.Limits.Device.Bytes != 2<<30 || c.Limits.Device.Streams != 9 || c.Limits.Sessions != 3 || c.Limits.ISCSISessions != 12 || c.Limits.QueueSize != 64 ||
 		c.Metrics.Listen != netip.MustParseAddrPort("127.0.0.1:9471") || c.IPsec.DataPlane != "userland" || c.Log.Format != "json" {
 		t.Errorf("main settings: %+v", c)
 	}

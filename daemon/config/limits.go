@@ -16,6 +16,11 @@ const (
 	// DefaultISCSIPort is IANA's for iSCSI.
 	DefaultISCSIPort = 3260
 
+	// DefaultISCSISessions are some of 64 initiators by four paths each; MaxISCSISessions is less than
+	// there are handles of sessions.
+	DefaultISCSISessions = 256
+	MaxISCSISessions     = 16384 // see DefaultISCSISessions
+
 	// MaxPaths is how many further paths a peer may have, and further pairs of addresses
 	// an association: each costs an IKE SA, a path the memory of a session, and SCTP probes
 	// each pair.

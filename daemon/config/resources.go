@@ -47,6 +47,9 @@ type Limits struct {
 	// is one at least for each peer that may attach something.
 	AllSessions int
 	QueueSize   int // I/O requests in flight per session
+	// ISCSISessions are those of initiators, on all targets. One peer has half of them at most, and of the
+	// last quarter only peers that have none get some.
+	ISCSISessions int
 }
 
 // Names of services, which are consumers of the RNIC each.
@@ -212,10 +215,11 @@ func (d *decoder) limits(c *Config) func(ast.Node) {
 			f[w.word] = d.notePosition(c, w.word, f[w.word])
 		}
 		maps.Copy(f, fields{
-			"per_peer":     d.notePosition(c, "per_peer", d.peerQuota("per_peer", &l.PerPeer)),
-			"sessions":     d.integer("sessions", 1, 1024, func(v uint64) { l.Sessions = int(v) }),
-			"all_sessions": d.integer("all_sessions", 2, MaxStreams, func(v uint64) { l.AllSessions = int(v) }),
-			"queue_size":   d.integer("queue_size", 1, rtrs.MaxQueueDepth, func(v uint64) { l.QueueSize = int(v) }),
+			"per_peer":       d.notePosition(c, "per_peer", d.peerQuota("per_peer", &l.PerPeer)),
+			"sessions":       d.integer("sessions", 1, 1024, func(v uint64) { l.Sessions = int(v) }),
+			"all_sessions":   d.integer("all_sessions", 2, MaxStreams, func(v uint64) { l.AllSessions = int(v) }),
+			"iscsi_sessions": d.integer("iscsi_sessions", 4, MaxISCSISessions, func(v uint64) { l.ISCSISessions = int(v) }),
+			"queue_size":     d.integer("queue_size", 1, rtrs.MaxQueueDepth, func(v uint64) { l.QueueSize = int(v) }),
 		})
 		d.mapping(n, "limits", f)
 	}

@@ -44,7 +44,7 @@ peers:
 	if want := (Limits{
 		Device:   Quota{Bytes: 2 << 30, Streams: 100, HalfOpen: 64, Dials: 65, PDs: 101, MRs: 102, MWs: 103, CQEntries: 104, QueueEntries: 105000, SRQEntries: 106, IRRQEntries: 107},
 		PerPeer:  Quota{Streams: 50, HalfOpen: 8, QueueEntries: 9000, IRRQEntries: 70},
-		Sessions: DefaultSessions, AllSessions: DefaultAllSessions, QueueSize: DefaultQueueSize,
+		Sessions: DefaultSessions, AllSessions: DefaultAllSessions, ISCSISessions: DefaultISCSISessions, QueueSize: DefaultQueueSize,
 	}); c.Limits != want {
 		t.Errorf("limits\n got %+v\nwant %+v", c.Limits, want)
 	}

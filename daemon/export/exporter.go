@@ -47,6 +47,8 @@ type Config struct {
 	// there are no LUNs.
 	LUNOpened  func(name string, storage block.Storage)
 	LUNClosing func(name string) (end func())
+	// Resized is called when an open export has another size. nil: nobody is told.
+	Resized func(name string)
 }
 
 // Exporter has a host's exports. One goroutine at a time may call the methods that change
@@ -95,6 +97,9 @@ type opening struct {
 // has recorded.
 func New(cfg Config) *Exporter {
 	cfg.Closing = cmp.Or(cfg.Closing, storageTime)
+	if cfg.Resized == nil {
+		cfg.Resized = func(string) {}
+	}
 	if cfg.LUNOpened == nil {
 		cfg.LUNOpened, cfg.LUNClosing = func(string, block.Storage) {}, func(string) func() { return func() {} }
 	}

@@ -79,6 +79,7 @@ func (r *Exporter) offerGrowth(e *export) {
 	}
 	grown, err := store.Grow()
 	if err == nil && grown {
+		r.cfg.Resized(c.Name)
 		err = r.server.Grown(c.Name)
 	}
 	if err != nil && !errors.Is(err, unix.EBADF) && !errors.Is(err, rnbd.ErrNotFound) {

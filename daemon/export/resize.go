@@ -60,6 +60,7 @@ func (r *Exporter) resize(name string, store *backing.Store, size int64) error {
 		}
 	}
 	err := store.Resize(size)
+	r.cfg.Resized(name)
 	return errors.Join(err, r.server.Grown(name)) // which undoes Shrink where the file has kept its size
 }
 

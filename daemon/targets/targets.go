@@ -31,6 +31,7 @@ import (
 type Config struct {
 	Log      *slog.Logger
 	StateDir string
+	Sessions int // that there may be
 	// Protector is that of connections with an address, at a portal. It fails for whoever may not
 	// come; anyone says that hosts which are no peers may.
 	Protector func(a netip.Addr, anyone bool) (transport.Protector, error)
@@ -53,10 +54,11 @@ type Targets struct {
 
 	portals *listen.Set[*transport.Listener]
 
-	mu     sync.Mutex // guards the fields below it; taken before the server's
-	all    map[string]*served
-	ending map[string][]<-chan struct{} // sessions that may still use the storage of an export
-	disks  disks
+	mu      sync.Mutex // guards the fields below it; taken before the server's
+	all     map[string]*served
+	ending  map[string][]<-chan struct{} // sessions and LUNs that may still use the storage of an export
+	storage map[string]lu.Medium         // by export: the storage that is open
+	disks   disks
 }
 
 // served is a target of the configuration.
@@ -78,10 +80,10 @@ type unit struct {
 
 // New returns no targets.
 func New(cfg Config) *Targets {
-	t := &Targets{cfg: cfg, log: cfg.Log, all: map[string]*served{}, ending: map[string][]<-chan struct{}{}}
+	t := &Targets{cfg: cfg, log: cfg.Log, all: map[string]*served{}, ending: map[string][]<-chan struct{}{}, storage: map[string]lu.Medium{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.portals = t.portalSet()
-	t.server = target.NewServer(target.Config{Logger: t.log, PeerOf: t.identify, Paused: isPaused})
+	t.server = target.NewServer(target.Config{Logger: t.log, MaxSessions: cfg.Sessions, PeerOf: t.identify, Paused: isPaused})
 	t.disks.load(filepath.Join(cfg.StateDir, stateDir), t.log)
 	return t
 }
@@ -121,7 +123,7 @@ func (t *Targets) admits(c *config.Target, o target.Origin, initiator string) bo
 }
 
 // Apply makes the targets those of the configuration, and returns what it did. Sessions that may go on
-// do; those of a target whose LUNs have changed end, and their initiators come back by themselves.
+// do, also where LUNs are added, removed or changed: their initiators are told by unit attentions.
 // Exports are to be changed after it.
 func (t *Targets) Apply(next *config.Config) (changed []string) {
 	t.mu.Lock()
@@ -141,6 +143,11 @@ func (t *Targets) Apply(next *config.Config) (changed []string) {
 		}
 	}
 	for _, c := range next.Targets {
+		if s := t.all[c.Name]; s != nil {
+			t.removeLocked(s, c)
+		}
+	}
+	for _, c := range next.Targets {
 		s := t.all[c.Name]
 		switch {
 		case s == nil:
@@ -150,39 +157,93 @@ func (t *Targets) Apply(next *config.Config) (changed []string) {
 		case !c.Equal(s.cfg):
 			changed = append(changed, fmt.Sprintf("target %s changed", c.Name))
 		}
-		was := s.exports()
-		anew := t.setUnitsLocked(s, c)
 		s.cfg = c
 		s.loadSecrets(t.log)
-		if anew || s.device == nil {
+		t.placeLocked(s)
+		if s.device == nil {
 			t.offerLocked(s)
 		} else {
 			t.setLocked(s)
 		}
-		t.endLocked(s, append(was, s.exports()...), func(i target.SessionInfo) bool {
-			return anew || !t.admits(&s.cfg, i.Origin, i.Initiator) || len(s.cfg.CHAP) > 0 && !slices.ContainsFunc(s.chap, func(c chap.Credentials) bool { return c.Name == i.CHAPName })
+		t.endLocked(s, s.exports(), func(i target.SessionInfo) bool {
+			return !t.admits(&s.cfg, i.Origin, i.Initiator) || len(s.cfg.CHAP) > 0 && !slices.ContainsFunc(s.chap, func(c chap.Credentials) bool { return c.Name == i.CHAPName })
 		})
 	}
 	return changed
 }
 
-// setUnitsLocked gives a target the units of a declaration, and reports whether they are others than
-// before.
-func (t *Targets) setUnitsLocked(s *served, c config.Target) (anew bool) {
+// removeLocked takes those LUNs from a target that a declaration has not, or has with another disk.
+func (t *Targets) removeLocked(s *served, c config.Target) {
 	for n, u := range s.units {
-		if !slices.Contains(c.LUNs, u.cfg) {
-			t.forgetLocked(s, u)
-			delete(s.units, n)
-			anew = true
+		if slices.ContainsFunc(c.LUNs, func(l config.LUN) bool { return l.Number == n && l.Export == u.cfg.Export && l.Path == u.cfg.Path }) {
+			continue
 		}
+		if s.device != nil {
+			t.ending[u.cfg.Export] = append(stillOpen(t.ending[u.cfg.Export]), s.device.Withdraw(n))
+		}
+		t.forgetLocked(s, u)
+		delete(s.units, n)
 	}
-	for _, l := range c.LUNs {
-		if s.units[l.Number] == nil {
+}
+
+// placeLocked gives a target the LUNs of its declaration that it has not, or has as others.
+func (t *Targets) placeLocked(s *served) {
+	for _, l := range s.cfg.LUNs {
+		u := s.units[l.Number]
+		switch {
+		case u == nil:
 			s.units[l.Number] = &unit{cfg: l}
-			anew = true
+		case u.cfg == l:
+			continue
+		default:
+			if s.device != nil && u.lu != nil {
+				t.ending[l.Export] = append(stillOpen(t.ending[l.Export]), s.device.Suspend(l.Number))
+			}
+			u.cfg = l
 		}
+		t.equipLocked(s, s.units[l.Number])
 	}
-	return anew
+}
+
+// equipLocked gives a LUN the storage of its export, if that is open, once nobody uses it any more who had
+// it as another LUN, or as one that was otherwise.
+func (t *Targets) equipLocked(s *served, u *unit) {
+	name, l := s.cfg.Name, u.cfg
+	medium := t.storage[l.Export]
+	if medium == nil {
+		return
+	}
+	waits := stillOpen(t.ending[l.Export])
+	if len(waits) == 0 {
+		t.setMediumLocked(s, u, medium)
+		t.addLocked(s, u)
+		return
+	}
+	u.medium = medium
+	go func() {
+		for _, over := range waits {
+			<-over
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.all[name] == s && s.units[l.Number] == u && u.cfg == l && t.storage[l.Export] == medium {
+			t.setMediumLocked(s, u, medium)
+			t.addLocked(s, u)
+			if s.device == nil {
+				t.offerLocked(s)
+			}
+		}
+	}()
+}
+
+// addLocked gives sessions that there are a LUN whose storage is open.
+func (t *Targets) addLocked(s *served, u *unit) {
+	if s.device == nil || u.lu == nil {
+		return
+	}
+	if err := s.device.Add(u.cfg.Number, u.lu); err != nil {
+		t.log.Error("a LUN cannot be offered", "target", s.cfg.Name, "lun", u.cfg.Number, "error", err)
+	}
 }
 
 // forgetLocked forgets the disk and the reservations of a LUN that has been removed.
@@ -235,10 +296,10 @@ func Secrets(c config.Target) ([]chap.Credentials, *api.Error) {
 			}
 			*f.to = secret.Reveal()
 		}
-		if err := x.Check(); err != nil {
-			return nil, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("target %s: the CHAP secrets of %s cannot be used: %v", c.Name, u.User, err), Fix: "`ironwarp target chap generate FILE` makes one"}
-		}
 		list = append(list, x)
+	}
+	if err := chap.CheckAll(list); err != nil {
+		return nil, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("target %s: its CHAP secrets cannot be used: %v", c.Name, err), Fix: "`ironwarp target chap generate FILE` makes one"}
 	}
 	return list, nil
 }
@@ -295,31 +356,46 @@ func (t *Targets) endLocked(s *served, exports []string, which func(target.Sessi
 	return over
 }
 
-// stillOpen are those of channels that are not closed.
-func stillOpen(list []<-chan struct{}) []<-chan struct{} {
-	return slices.DeleteFunc(list, func(c <-chan struct{}) bool {
+// stillOpen are those of channels that are not closed. The list stays as it is.
+func stillOpen(list []<-chan struct{}) (open []<-chan struct{}) {
+	for _, c := range list {
 		select {
 		case <-c:
-			return true
 		default:
-			return false
+			open = append(open, c)
 		}
-	})
+	}
+	return open
+}
+
+// Resized tells the initiators of an export that it has another size.
+func (t *Targets) Resized(export string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.all {
+		for _, u := range s.units {
+			if u.cfg.Export == export && u.lu != nil {
+				u.lu.Resized()
+			}
+		}
+	}
 }
 
 // SetStorage gives the LUNs of an export their storage. Whoever has opened it calls RemoveStorage before closing it.
 func (t *Targets) SetStorage(export string, medium lu.Medium) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.storage[export] = medium
 	for _, s := range t.all {
 		found := false
 		for _, u := range s.units {
 			if u.cfg.Export == export {
 				found = true
 				t.setMediumLocked(s, u, medium)
+				t.addLocked(s, u)
 			}
 		}
-		if found {
+		if found && s.device == nil {
 			t.offerLocked(s)
 		}
 	}
@@ -352,6 +428,7 @@ func (t *Targets) setMediumLocked(s *served, u *unit, medium lu.Medium) {
 func (t *Targets) RemoveStorage(export string) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	delete(t.storage, export)
 	for _, s := range t.all {
 		found := false
 		for _, u := range s.units {
