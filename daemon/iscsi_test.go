@@ -365,6 +365,57 @@ func TestLUNsComeAndGoBesideSessions(t *testing.T) {
 	}
 }
 
+// TestLUNThatMayBeErased, and one that may not be.
+func TestLUNThatMayBeErased(t *testing.T) {
+	_, beta, _ := pair(t, 1<<20)
+	path := beta.image("other.img", 1<<20)
+	port := beta.disks(api.LUNSpec{Path: path, Sanitize: true}, api.LUNSpec{Number: 1, Path: beta.image("kept.img", 1<<20)})
+	x := mustLogin(t, port, "iqn.x:i")
+	x.says(1, scsi.PowerOnOrReset)
+	full := bytes.Repeat([]byte{0xab}, 512)
+	for lun := range byte(2) {
+		if st := x.write(lun, full); st != scsi.Good {
+			t.Fatalf("LUN %d: %v", lun, st)
+		}
+	}
+	if st, sense := x.do(1, nil, 0, scsi.Sanitize, scsi.BlockErase); st != scsi.CheckCondition {
+		t.Errorf("a LUN that may not be erased: %v", st)
+	} else if s, _ := scsi.ParseSense(sense); s.Code != scsi.InvalidOperationCode {
+		t.Errorf("%+v", s)
+	}
+	if st, _ := x.do(0, nil, 0, scsi.Sanitize, scsi.BlockErase); st != scsi.Good {
+		t.Errorf("%v", st)
+	}
+	if b, err := os.ReadFile(path); err != nil || bytes.ContainsRune(b, 0xab) || len(b) != 1<<20 {
+		t.Errorf("the file still has what was written: %v", err)
+	}
+	if !beta.target().LUNs[0].Sanitize || beta.target().LUNs[1].Sanitize {
+		t.Errorf("%+v", beta.target().LUNs)
+	}
+}
+
+// TestTargetIsRedirected: its sessions end, and its initiators are sent elsewhere.
+func TestTargetIsRedirected(t *testing.T) {
+	_, beta, _ := pair(t, 1<<20)
+	port := beta.disks(api.LUNSpec{Path: beta.image("other.img", 1<<20)})
+	x := mustLogin(t, port, "iqn.x:i")
+	for more, want := range map[string]iscsi.LoginStatus{"": iscsi.LoginMovedTemporarily, ", redirect_permanent: true": iscsi.LoginMovedPermanently} {
+		beta.write("targets.d/disks.yaml", fmt.Sprintf("{name: disks, iqn: \"%s\", port: %d, peers: [alpha], luns: [{number: 0, path: other.img}], redirect: \"192.0.2.9:3260\"%s}", diskIQN, port, more))
+		if _, err := beta.api.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if st, _ := x.do(0, nil, 0, scsi.TestUnitReady); st != 0xff {
+			t.Errorf("the session goes on: %v", st)
+		}
+		if _, st := login(t, port, "iqn.x:i"); st != want {
+			t.Errorf("%#x", st)
+		}
+		if v := beta.target(); v.State != api.TargetRedirecting || v.Redirect != "192.0.2.9:3260" || v.RedirectPermanent != (more != "") {
+			t.Errorf("%+v", v)
+		}
+	}
+}
+
 // TestReloadLeavesSessionsThatMayGoOn: what changes beside them does not end them, and what forbids
 // them does.
 func TestReloadLeavesSessionsThatMayGoOn(t *testing.T) {

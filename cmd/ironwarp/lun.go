@@ -17,13 +17,14 @@ func lunFlags() []cli.Flag {
 		&cli.IntFlag{Name: "block-size", Usage: "`BYTES` of its blocks: 512 (the default) or 4096"},
 		&cli.BoolFlag{Name: "read-only", Usage: "refuse writes"},
 		&cli.BoolFlag{Name: "removable", Usage: "a removable medium"},
+		&cli.BoolFlag{Name: "sanitize", Usage: "DANGEROUS: let initiators erase all of it by SANITIZE"},
 		&cli.BoolFlag{Name: "thin", Usage: "offer UNMAP; --thin=false does not", Value: true},
 	}
 }
 
 // lunOf is the LUN that the flags describe, if any does.
 func lunOf(c *cli.Context) (l api.LUNSpec, some bool, err error) {
-	l = api.LUNSpec{Number: c.Int("number"), Export: c.String("export"), BlockSize: c.Int("block-size"), ReadOnly: c.Bool("read-only"), Removable: c.Bool("removable")}
+	l = api.LUNSpec{Number: c.Int("number"), Export: c.String("export"), BlockSize: c.Int("block-size"), ReadOnly: c.Bool("read-only"), Removable: c.Bool("removable"), Sanitize: c.Bool("sanitize")}
 	if !c.Bool("thin") {
 		l.Thin = new(false)
 	}

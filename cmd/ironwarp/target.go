@@ -32,6 +32,8 @@ func (w *ironwarp) targetCommand() *cli.Command {
 					&cli.StringFlag{Name: "target-secret-file", Usage: "`FILE` with the target's secret, mode 0600"},
 					&cli.StringSliceFlag{Name: "address", Usage: "`ADDRESS` of a portal (default: those at which the peers reach this host); repeat for more"},
 					&cli.UintFlag{Name: "port", Usage: "TCP `PORT` of the portals", Value: config.DefaultISCSIPort},
+					&cli.StringFlag{Name: "redirect", Usage: "send initiators to `ADDRESS`, with :PORT behind it if that is not 3260"},
+					&cli.BoolFlag{Name: "redirect-permanent", Usage: "and tell them that this is for good"},
 					&cli.BoolFlag{Name: "insecure-undeclared", Usage: "hosts that are no peers may log in, in clear: for labs only"},
 				)...),
 				Action: w.targetAdd,
@@ -41,7 +43,7 @@ func (w *ironwarp) targetCommand() *cli.Command {
 			{Name: "ls", Usage: "list the targets", Flags: remote(), Action: w.targetList},
 			{Name: "show", Usage: "show a target, its LUNs and who may log in", ArgsUsage: "NAME", Flags: remote(), Action: w.targetShow, BashComplete: w.completeTargets},
 			{Name: "lun", Usage: "LUNs of a target", Subcommands: []*cli.Command{
-				{Name: "add", Usage: "add one; the target's sessions end, and come back by themselves", ArgsUsage: "TARGET", Action: w.lunAdd, BashComplete: w.completeTargets,
+				{Name: "add", Usage: "add one; initiators that are logged in are told", ArgsUsage: "TARGET", Action: w.lunAdd, BashComplete: w.completeTargets,
 					Flags: remote(append(lunFlags(), configFlag(), &cli.IntFlag{Name: "number", Usage: "its `NUMBER` (default: 0)"})...)},
 				{Name: "rm", Usage: "remove one, and its reservations; its data stays", ArgsUsage: "TARGET NUMBER", Action: w.lunRemove, BashComplete: w.completeTargets, Flags: remote(configFlag())},
 			}},
@@ -62,7 +64,7 @@ func (w *ironwarp) targetAdd(c *cli.Context) error {
 		return &usageError{msg: fmt.Sprintf("port %d is out of range", c.Uint("port")), fix: "allowed: 1 to 65535"}
 	}
 	spec := api.TargetSpec{Name: c.Args().First(), IQN: c.String("iqn"), Alias: c.String("alias"), Port: uint16(c.Uint("port")), Addresses: c.StringSlice("address"),
-		Peers: c.StringSlice("peer"), Initiators: c.StringSlice("initiator"), InsecureUndeclared: c.Bool("insecure-undeclared")}
+		Peers: c.StringSlice("peer"), Initiators: c.StringSlice("initiator"), InsecureUndeclared: c.Bool("insecure-undeclared"), Redirect: c.String("redirect"), RedirectPermanent: c.Bool("redirect-permanent")}
 	secret, err := fileFlag(c, "chap-secret-file")
 	if err != nil {
 		return err
@@ -137,6 +139,9 @@ func (w *ironwarp) targetShow(c *cli.Context) error {
 		line("iqn", v.IQN)
 		line("state", w.stateText(v.State))
 		line("portals", orDash(strings.Join(v.Portals, " ")))
+		if v.Redirect != "" {
+			line("redirect", v.Redirect+map[bool]string{true: ", for good"}[v.RedirectPermanent])
+		}
 		line("peers", orDash(strings.Join(v.Peers, " ")))
 		if v.InsecureUndeclared {
 			line("anybody", w.bad("hosts that are no peers may log in, in clear"))

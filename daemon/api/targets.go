@@ -12,6 +12,8 @@ const (
 	TargetReady   = "ready"
 	TargetWaiting = "waiting" // for the storage of a LUN: initiators are told to come back
 	TargetProblem = "problem"
+
+	TargetRedirecting = "redirecting" // initiators are sent elsewhere
 )
 
 // TargetSpec declares an iSCSI target.
@@ -25,6 +27,8 @@ type TargetSpec struct {
 	Initiators         []string   `json:"initiators"`          // that may; none: any on these peers
 	CHAP               []CHAPUser `json:"chap,omitempty"`
 	InsecureUndeclared bool       `json:"insecure_undeclared,omitempty"` // hosts that are no peers may log in, in clear
+	Redirect           string     `json:"redirect,omitempty"`            // where initiators are sent, as host or host:port
+	RedirectPermanent  bool       `json:"redirect_permanent,omitempty"`  // for good
 	LUNs               []LUNSpec  `json:"luns"`
 }
 
@@ -44,7 +48,8 @@ type LUNSpec struct {
 	BlockSize int    `json:"block_size,omitempty"` // 512, the default, or 4096
 	ReadOnly  bool   `json:"read_only,omitempty"`
 	Removable bool   `json:"removable,omitempty"`
-	Thin      *bool  `json:"thin,omitempty"` // false: UNMAP is not offered
+	Thin      *bool  `json:"thin,omitempty"`     // false: UNMAP is not offered
+	Sanitize  bool   `json:"sanitize,omitempty"` // initiators may erase all of it by SANITIZE
 }
 
 // Target is a target as the daemon sees it.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -25,6 +26,8 @@ type Target struct {
 	Initiators []string     // by their iSCSI names; empty: any
 	CHAP       []CHAPUser   // empty: nobody is asked
 	Undeclared bool         // insecure_undeclared: hosts that are no peers may log in, in clear
+	Redirect   string       // where initiators are sent, as host or host:port; empty: they are served here
+	Moved      bool         // redirect_permanent: for good
 	LUNs       []LUN        // by number
 	Origin     Pos
 }
@@ -44,11 +47,12 @@ type LUN struct {
 	ReadOnly  bool
 	Removable bool
 	Thick     bool // UNMAP is not offered
+	Sanitize  bool // initiators may erase all of it by SANITIZE
 }
 
 // Equal reports whether two declarations are the same, wherever they are written.
 func (t Target) Equal(u Target) bool {
-	return t.Name == u.Name && t.IQN == u.IQN && t.Alias == u.Alias && t.Port == u.Port && t.Undeclared == u.Undeclared && slices.Equal(t.Addresses, u.Addresses) &&
+	return t.Name == u.Name && t.IQN == u.IQN && t.Alias == u.Alias && t.Port == u.Port && t.Undeclared == u.Undeclared && t.Redirect == u.Redirect && t.Moved == u.Moved && slices.Equal(t.Addresses, u.Addresses) &&
 		slices.Equal(t.Peers, u.Peers) && slices.Equal(t.Initiators, u.Initiators) && slices.Equal(t.CHAP, u.CHAP) && slices.Equal(t.LUNs, u.LUNs)
 }
 
@@ -80,6 +84,34 @@ func CheckIQN(s string) error {
 	}
 	return nil
 }
+
+// CheckRedirect fails if a text is no TargetAddress of RFC 7143 section 13.8 without a portal group: a host
+// name, an IPv4 address or an IPv6 address in brackets, with :PORT behind it or without. The error is the
+// reason.
+func CheckRedirect(s string) error {
+	host, port := s, ""
+	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
+		host, port = s[:i], s[i+1:]
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return errors.New("has no port from 1 to 65535 behind the colon")
+		}
+	}
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		if a, err := netip.ParseAddr(strings.TrimSuffix(inner, "]")); err != nil || !a.Is6() || a.Zone() != "" || !strings.HasSuffix(host, "]") {
+			return errors.New("is no IPv6 address in brackets")
+		}
+		return nil
+	}
+	if strings.Contains(host, ":") {
+		return errors.New("is no address: an IPv6 address is written in brackets")
+	}
+	if len(host) > 253 || !hostForm.MatchString(host) {
+		return errors.New("is no address: such a one is 192.0.2.9:3260, [2001:db8::9]:3260 or disks.example.org")
+	}
+	return nil
+}
+
+var hostForm = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
 
 // CheckCHAPUser fails if a text cannot be CHAP_N. The error is the reason.
 func CheckCHAPUser(s string) error {
@@ -114,6 +146,8 @@ func (d *decoder) target(n ast.Node) Target {
 		"alias":               d.str("alias", &t.Alias, checkAlias),
 		"port":                d.integer("port", 1, 65535, func(v uint64) { t.Port = uint16(v) }),
 		"insecure_undeclared": d.boolean("insecure_undeclared", &t.Undeclared),
+		"redirect":            d.str("redirect", &t.Redirect, CheckRedirect),
+		"redirect_permanent":  d.boolean("redirect_permanent", &t.Moved),
 		"addresses": func(n ast.Node) {
 			d.sequence(n, "addresses", d.addr("portal address", func(a netip.Addr) { t.Addresses = append(t.Addresses, a) }))
 		},
@@ -164,6 +198,7 @@ func (d *decoder) lun(n ast.Node) (l LUN) {
 		"read_only": d.boolean("read_only", &l.ReadOnly),
 		"removable": d.boolean("removable", &l.Removable),
 		"thin":      d.boolean("thin", &thin),
+		"sanitize":  d.boolean("sanitize", &l.Sanitize),
 	})
 	if l.Thick = !thin; !numbered {
 		d.fail(n, "a LUN without number", "add number: 0 for the first")
@@ -191,8 +226,13 @@ func (t *Target) fault() (msg, fix string) {
 			return fmt.Sprintf("target %s has the CHAP user %s twice", t.Name, u.User), "remove one of them"
 		}
 	}
+	if t.Moved && t.Redirect == "" {
+		return fmt.Sprintf("target %s has redirect_permanent, and no redirect", t.Name), "add redirect: and the address where it is now, or remove redirect_permanent"
+	}
 	for i, l := range t.LUNs {
 		switch {
+		case l.Sanitize && l.ReadOnly:
+			return fmt.Sprintf("LUN %d of target %s is read_only, and sanitize would erase it", l.Number, t.Name), "remove one of them"
 		case (l.Export == "") == (l.Path == ""):
 			return fmt.Sprintf("LUN %d of target %s has not one of export and path", l.Number, t.Name), "give export: and the name of an export, or path: and a file or block device that no export has"
 		case i > 0 && t.LUNs[i-1].Number == l.Number:
@@ -296,6 +336,8 @@ type targetFile struct {
 	Initiators []string   `yaml:"initiators,omitempty,flow"`
 	CHAP       []chapFile `yaml:"chap,omitempty"`
 	Undeclared bool       `yaml:"insecure_undeclared,omitempty"`
+	Redirect   string     `yaml:"redirect,omitempty"`
+	Moved      bool       `yaml:"redirect_permanent,omitempty"`
 	LUNs       []lunFile  `yaml:"luns,omitempty"`
 }
 
@@ -314,10 +356,11 @@ type lunFile struct {
 	ReadOnly  bool   `yaml:"read_only,omitempty"`
 	Removable bool   `yaml:"removable,omitempty"`
 	Thin      *bool  `yaml:"thin,omitempty"`
+	Sanitize  bool   `yaml:"sanitize,omitempty"`
 }
 
 func fileOfTarget(t Target) targetFile {
-	f := targetFile{Name: t.Name, IQN: t.IQN, Alias: t.Alias, Peers: t.Peers, Initiators: t.Initiators, Undeclared: t.Undeclared}
+	f := targetFile{Name: t.Name, IQN: t.IQN, Alias: t.Alias, Peers: t.Peers, Initiators: t.Initiators, Undeclared: t.Undeclared, Redirect: t.Redirect, Moved: t.Moved}
 	if t.Port != DefaultISCSIPort {
 		f.Port = t.Port
 	}
@@ -328,7 +371,7 @@ func fileOfTarget(t Target) targetFile {
 		f.CHAP = append(f.CHAP, chapFile(u))
 	}
 	for _, l := range t.LUNs {
-		g := lunFile{Number: l.Number, Export: l.Export, Path: l.Path, BlockSize: l.BlockSize, ReadOnly: l.ReadOnly, Removable: l.Removable}
+		g := lunFile{Number: l.Number, Export: l.Export, Path: l.Path, BlockSize: l.BlockSize, ReadOnly: l.ReadOnly, Removable: l.Removable, Sanitize: l.Sanitize}
 		if l.Path != "" {
 			g.Export = ""
 		}

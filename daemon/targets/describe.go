@@ -54,6 +54,8 @@ func (t *Targets) List() []api.Target {
 		switch {
 		case v.Problem != nil:
 			v.State = api.TargetProblem
+		case s.cfg.Redirect != "":
+			v.State = api.TargetRedirecting
 		case s.device == nil:
 			v.State = api.TargetWaiting
 		}
@@ -95,7 +97,7 @@ func (t *Targets) Sessions() []api.TargetSession {
 
 // Spec is the reverse of Declaration.
 func Spec(c config.Target) api.TargetSpec {
-	s := api.TargetSpec{Name: c.Name, IQN: c.IQN, Alias: c.Alias, Port: c.Port, Peers: append([]string{}, c.Peers...), Initiators: append([]string{}, c.Initiators...), InsecureUndeclared: c.Undeclared}
+	s := api.TargetSpec{Name: c.Name, IQN: c.IQN, Alias: c.Alias, Port: c.Port, Peers: append([]string{}, c.Peers...), Initiators: append([]string{}, c.Initiators...), InsecureUndeclared: c.Undeclared, Redirect: c.Redirect, RedirectPermanent: c.Moved}
 	for _, a := range c.Addresses {
 		s.Addresses = append(s.Addresses, a.String())
 	}
@@ -109,7 +111,7 @@ func Spec(c config.Target) api.TargetSpec {
 }
 
 func lunSpec(l config.LUN) api.LUNSpec {
-	s := api.LUNSpec{Number: int(l.Number), Export: l.Export, Path: l.Path, BlockSize: int(cmp.Or(l.BlockSize, 512)), ReadOnly: l.ReadOnly, Removable: l.Removable}
+	s := api.LUNSpec{Number: int(l.Number), Export: l.Export, Path: l.Path, BlockSize: int(cmp.Or(l.BlockSize, 512)), ReadOnly: l.ReadOnly, Removable: l.Removable, Sanitize: l.Sanitize}
 	if l.Thick {
 		s.Thin = new(false)
 	}
@@ -128,7 +130,12 @@ func Declaration(s api.TargetSpec) (config.Target, error) {
 	if err := config.CheckIQN(s.IQN); err != nil {
 		return bad("%q %s", s.IQN, err)
 	}
-	c := config.Target{Name: s.Name, IQN: s.IQN, Alias: s.Alias, Port: cmp.Or(s.Port, config.DefaultISCSIPort), Peers: s.Peers, Initiators: s.Initiators, Undeclared: s.InsecureUndeclared}
+	c := config.Target{Name: s.Name, IQN: s.IQN, Alias: s.Alias, Port: cmp.Or(s.Port, config.DefaultISCSIPort), Peers: s.Peers, Initiators: s.Initiators, Undeclared: s.InsecureUndeclared, Redirect: s.Redirect, Moved: s.RedirectPermanent}
+	if s.Redirect != "" {
+		if err := config.CheckRedirect(s.Redirect); err != nil {
+			return bad("redirect %q %s", s.Redirect, err)
+		}
+	}
 	for _, a := range s.Addresses {
 		x, err := config.ParseAddr(a)
 		if err != nil {
@@ -157,7 +164,7 @@ func LUN(s api.LUNSpec) (config.LUN, error) {
 	if s.BlockSize != 0 && s.BlockSize != 512 && s.BlockSize != 4096 {
 		return config.LUN{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("block size %d; allowed: 512, 4096", s.BlockSize)}
 	}
-	l := config.LUN{Number: uint16(s.Number), Export: s.Export, Path: s.Path, ReadOnly: s.ReadOnly, Removable: s.Removable, Thick: s.Thin != nil && !*s.Thin}
+	l := config.LUN{Number: uint16(s.Number), Export: s.Export, Path: s.Path, ReadOnly: s.ReadOnly, Removable: s.Removable, Sanitize: s.Sanitize, Thick: s.Thin != nil && !*s.Thin}
 	if s.BlockSize == 4096 {
 		l.BlockSize = 4096
 	}

@@ -31,10 +31,16 @@ func lunKey(iqn string, lun uint16) string { return fmt.Sprintf("%s,%d", iqn, lu
 
 func (d *disks) file() string { return filepath.Join(d.dir, "disks.json") }
 
-// reservations is the file of a LUN's persistent reservations.
+// reservations is the file of a LUN's persistent reservations, and sanitize the one that knows whether it
+// is being erased.
 func (d *disks) reservations(iqn string, lun uint16) string {
+	return d.ofLUN(iqn, lun, ".reservations")
+}
+func (d *disks) sanitize(iqn string, lun uint16) string { return d.ofLUN(iqn, lun, ".sanitize") }
+
+func (d *disks) ofLUN(iqn string, lun uint16, what string) string {
 	sum := sha256.Sum256([]byte(lunKey(iqn, lun)))
-	return filepath.Join(d.dir, hex.EncodeToString(sum[:8])+".reservations")
+	return filepath.Join(d.dir, hex.EncodeToString(sum[:8])+what)
 }
 
 // load reads what an earlier daemon has saved. A file that cannot be read is logged, and begun anew.
@@ -80,8 +86,10 @@ func (d *disks) forget(iqn string, lun uint16) {
 	}
 	delete(d.of, lunKey(iqn, lun))
 	d.save()
-	if err := os.Remove(d.reservations(iqn, lun)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.log.Warn("cannot remove the reservations of a LUN", "iqn", iqn, "lun", lun, "error", err)
+	for _, file := range []string{d.reservations(iqn, lun), d.sanitize(iqn, lun)} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			d.log.Warn("cannot remove what is kept of a LUN", "iqn", iqn, "lun", lun, "error", err)
+		}
 	}
 }
 

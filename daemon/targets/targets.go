@@ -166,7 +166,7 @@ func (t *Targets) Apply(next *config.Config) (changed []string) {
 			t.setLocked(s)
 		}
 		t.endLocked(s, s.exports(), func(i target.SessionInfo) bool {
-			return !t.admits(&s.cfg, i.Origin, i.Initiator) || len(s.cfg.CHAP) > 0 && !slices.ContainsFunc(s.chap, func(c chap.Credentials) bool { return c.Name == i.CHAPName })
+			return s.cfg.Redirect != "" || !t.admits(&s.cfg, i.Origin, i.Initiator) || len(s.cfg.CHAP) > 0 && !slices.ContainsFunc(s.chap, func(c chap.Credentials) bool { return c.Name == i.CHAPName })
 		})
 	}
 	return changed
@@ -332,7 +332,7 @@ func (t *Targets) offerLocked(s *served) {
 
 func (t *Targets) setLocked(s *served) {
 	c := s.cfg
-	x := &target.Target{Name: c.IQN, Alias: c.Alias, Device: s.device, Admits: func(o target.Origin, initiator string) bool { return t.admits(&c, o, initiator) }}
+	x := &target.Target{Name: c.IQN, Alias: c.Alias, Device: s.device, Redirect: c.Redirect, Moved: c.Moved, Admits: func(o target.Origin, initiator string) bool { return t.admits(&c, o, initiator) }}
 	if len(c.CHAP) > 0 {
 		x.CHAP = append([]chap.Credentials{}, s.chap...) // not nil: nobody comes in without
 	}
@@ -417,6 +417,9 @@ func (t *Targets) setMediumLocked(s *served, u *unit, medium lu.Medium) {
 	if u.cfg.Thick {
 		c.Medium = thick{medium}
 	}
+	if u.cfg.Sanitize {
+		c.Sanitize = t.disks.sanitize(s.cfg.IQN, u.cfg.Number)
+	}
 	var err error
 	if u.lu, err = lu.New(c); err != nil {
 		fail("see to what the error says; a file of reservations that is damaged may be removed", "cannot be used: %v", err)
@@ -429,11 +432,14 @@ func (t *Targets) RemoveStorage(export string) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.storage, export)
+	var units []*lu.Unit
 	for _, s := range t.all {
 		found := false
 		for _, u := range s.units {
 			if u.cfg.Export == export && u.medium != nil {
-				found = true
+				if found = true; u.lu != nil {
+					units = append(units, u.lu)
+				}
 				u.medium, u.lu, u.problem = nil, nil, nil
 			}
 		}
@@ -447,6 +453,9 @@ func (t *Targets) RemoveStorage(export string) (end func()) {
 	return func() {
 		for _, over := range waits {
 			<-over
+		}
+		for _, u := range units {
+			u.Close() // what SANITIZE does goes on without a session
 		}
 	}
 }

@@ -185,3 +185,35 @@ func TestTargetIsChangedBesideItsSessions(t *testing.T) {
 		t.Errorf("%#x", st)
 	}
 }
+
+// TestTargetThatHasMoved: initiators are sent to the other place, for a time or for good; discovery, and whoever may not see the target, is told nothing of it.
+func TestTargetThatHasMoved(t *testing.T) {
+	other := serve(t, target.Config{}, nil, unit{size: 1 << 20})
+	srv, address := portals(t, target.Config{})
+	for moved, want := range map[bool]iscsi.LoginStatus{false: iscsi.LoginMovedTemporarily, true: iscsi.LoginMovedPermanently} {
+		x := &target.Target{Name: targetName, Redirect: other.address, Moved: moved, Admits: func(o target.Origin, initiator string) bool { return initiator != "iqn.x:stranger" }}
+		if err := srv.Set(x); err != nil {
+			t.Fatal(err)
+		}
+		for name, st := range map[string]iscsi.LoginStatus{"iqn.x:i": want, "iqn.x:stranger": iscsi.LoginForbidden} {
+			c := newClient(t, address)
+			var h iscsi.BHS
+			q := iscsi.LoginRequest{Transit: true, CSG: iscsi.Security, NSG: iscsi.Operational, ISID: [6]byte{0x80, 7}, CmdSN: 1}
+			q.Put(&h)
+			c.send(&h, []byte("InitiatorName="+name+"\x00TargetName="+targetName+"\x00AuthMethod=None\x00"))
+			h, text := c.receive()
+			r, err := iscsi.ParseLoginResponse(&h)
+			if told := string(text) == "TargetAddress="+other.address+"\x00"; err != nil || r.Status != st || told != (st == want) {
+				t.Errorf("%s: %#x, %q, %v", name, r.Status, text, err)
+			}
+			c.ended()
+		}
+		if names, err := discovered(t, address, "iqn.x:i", nil); err != nil || len(names) != 1 {
+			t.Errorf("%v, %v", names, err)
+		}
+		// libiscsi 1.19 follows what has moved for a time, and says so otherwise.
+		if out, err := tool(t, "iscsi-inq")("iscsi://" + address + "/" + targetName + "/0"); (err == nil) == moved || moved != strings.Contains(out, "Target moved permanently") {
+			t.Errorf("libiscsi: %v\n%s", err, out)
+		}
+	}
+}

@@ -26,6 +26,11 @@ type Target struct {
 	// Device has the units. Its Name and PortalGroup are set by Add and Set. Without it initiators are
 	// told to come back later.
 	Device *lu.Device
+	// Redirect is where initiators are told to log in instead, as a TargetAddress without a portal group (RFC
+	// 7143 section 13.8); "": nowhere. Moved says that this is for good. Who may not see the target is not
+	// told.
+	Redirect string
+	Moved    bool
 	// Admits reports whether an initiator, by the name that it gives, may see the target and log in;
 	// nil: all may. It does not block.
 	Admits func(o Origin, initiator string) bool
@@ -266,6 +271,13 @@ func (p *portal) Admit(l *iscsi.Login) (a iscsi.Admission, redirect string, st i
 		p.asked = t
 		if !t.visible(p.origin, l.InitiatorName) {
 			return a, "", iscsi.LoginForbidden
+		}
+		switch {
+		case t.Redirect == "" || l.Discovery:
+		case t.Moved:
+			return a, t.Redirect, iscsi.LoginMovedPermanently
+		default:
+			return a, t.Redirect, iscsi.LoginMovedTemporarily
 		}
 		if t.Device == nil && !l.Discovery {
 			return a, "", iscsi.LoginUnavailable
