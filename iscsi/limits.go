@@ -30,6 +30,10 @@ const (
 	// 7145 section 6.7 has no limit then; Linux' initiator has receives for two.
 	unexpectedUnsaid = 2
 
+	// MaxTime2Wait is the longest DefaultTime2Wait in seconds after which anything is retained of a
+	// connection that has failed. The initiator may ask for an hour, and it adds to DefaultTime2Retain.
+	MaxTime2Wait = 20
+
 	// maxWindow is the most commands that a Window lets an initiator have ahead.
 	maxWindow = 1 << 12
 )

@@ -18,6 +18,8 @@ type Admission struct {
 	// MayStay is asked after authentication whether the initiator may use the name that it gave.
 	// nil: it may.
 	MayStay func(c *chap.Credentials) bool
+	// ErrorRecoveryLevel is the highest that a session over TCP may agree on, from 0 to 2.
+	ErrorRecoveryLevel uint32
 	// Session is what was agreed on for the session that the connection is to be added to; nil: for
 	// none.
 	Session *Values
@@ -262,7 +264,7 @@ func (l *Login) names(pairs []Pair) (text []byte, err error) {
 	}
 	l.skipped = a.Find == nil
 	l.chap.Find = a.Find
-	l.neg = negotiation{ours: l.ours, discovery: l.Discovery, leading: l.TSIH == 0, values: DefaultValues()}
+	l.neg = negotiation{ours: l.ours, discovery: l.Discovery, leading: l.TSIH == 0, recovery: a.ErrorRecoveryLevel, values: DefaultValues()}
 	l.neg.values[KeyMaxOutstandingUnexpectedPDUs] = unexpectedUnsaid
 	if l.InRDMA && !l.Discovery {
 		l.neg.values[KeyRDMAExtensions], l.neg.values[KeyTaggedBufferForSolicitedDataOnly] = 1, 1

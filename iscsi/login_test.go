@@ -14,12 +14,13 @@ import (
 type policy struct {
 	credentials *chap.Credentials
 	status      LoginStatus
+	recovery    uint32
 	redirect    string
 	established int
 }
 
 func (p *policy) Admit(l *Login) (Admission, string, LoginStatus) {
-	a := Admission{PortalGroup: 3, Alias: "disk"}
+	a := Admission{PortalGroup: 3, Alias: "disk", ErrorRecoveryLevel: p.recovery}
 	if p.credentials != nil {
 		a.Find = func(name string) *chap.Credentials {
 			if name == p.credentials.Name {
@@ -88,9 +89,9 @@ func TestLoginInOneRequest(t *testing.T) {
 	answer, r, done := s.say(names + "SessionType=Normal HeaderDigest=CRC32C,None DataDigest=None InitialR2T=No ImmediateData=Yes MaxBurstLength=16776192 FirstBurstLength=262144 " +
 		"MaxRecvDataSegmentLength=262144 DefaultTime2Wait=5 DefaultTime2Retain=0 MaxOutstandingR2T=16 IFMarker=No OFMarkInt=1~2 ErrorRecoveryLevel=2 " +
 		"TaskReporting=FastAbort,ResponseFence,RFC3720 iSCSIProtocolLevel=2 RDMAExtensions=Yes X-com.x=1")
-	want := "TargetPortalGroupTag=3 TargetAlias=disk InitialR2T=No ImmediateData=Yes MaxBurstLength=1048576 DefaultTime2Wait=5 DefaultTime2Retain=0 MaxOutstandingR2T=4 " +
-		"IFMarker=No OFMarkInt=Reject ErrorRecoveryLevel=0 TaskReporting=ResponseFence iSCSIProtocolLevel=1 RDMAExtensions=No X-com.x=NotUnderstood " +
-		"FirstBurstLength=65536 HeaderDigest=CRC32C DataDigest=None MaxRecvDataSegmentLength=262144"
+	want := "TargetPortalGroupTag=3 TargetAlias=disk InitialR2T=No ImmediateData=Yes MaxBurstLength=1048576 DefaultTime2Wait=5 " +
+		"IFMarker=No OFMarkInt=Reject TaskReporting=ResponseFence iSCSIProtocolLevel=1 RDMAExtensions=No X-com.x=NotUnderstood ErrorRecoveryLevel=0 " +
+		"FirstBurstLength=65536 HeaderDigest=CRC32C DataDigest=None MaxOutstandingR2T=4 DefaultTime2Retain=0 MaxRecvDataSegmentLength=262144"
 	if answer != want || !done || !r.Transit || r.NSG != FullFeature || r.TSIH != 77 || r.StatSN != 100 || r.ExpCmdSN != 9 || s.StatSN() != 101 {
 		t.Errorf("%s, want\n%s\n%+v %v", answer, want, r, done)
 	}
@@ -187,6 +188,50 @@ func TestDigestsThatAreDemanded(t *testing.T) {
 			if _, r, _ := s.say(said); r.Status != want {
 				t.Errorf("stage %d, %q: %#x", stage, text, r.Status)
 			}
+		}
+	}
+}
+
+// TestErrorRecoveryLevel: the lower of both levels (RFC 7143 section 13.20), and what it excludes: more than
+// one R2T at a time (13.19), and over iSER all of it. What is not retained is not promised (13.16).
+func TestErrorRecoveryLevel(t *testing.T) {
+	const keys = "MaxOutstandingR2T=4 DefaultTime2Retain=30 ErrorRecoveryLevel=2"
+	for _, c := range []struct {
+		ours   uint32
+		offers []string
+		want   string
+	}{
+		{0, []string{keys}, "ErrorRecoveryLevel=0 MaxOutstandingR2T=4 DefaultTime2Retain=0"},
+		{1, []string{keys}, "ErrorRecoveryLevel=1 MaxOutstandingR2T=1 DefaultTime2Retain=0"},
+		{2, []string{keys}, "ErrorRecoveryLevel=2 MaxOutstandingR2T=1 DefaultTime2Retain=20"},
+		{2, []string{"ErrorRecoveryLevel=1"}, "ErrorRecoveryLevel=1"},
+		{2, []string{"ErrorRecoveryLevel=3"}, "ErrorRecoveryLevel=Reject"},
+		{2, []string{"DefaultTime2Wait=20 " + keys}, "DefaultTime2Wait=20 ErrorRecoveryLevel=2 MaxOutstandingR2T=1 DefaultTime2Retain=20"},
+		{2, []string{"DefaultTime2Wait=21 " + keys}, "DefaultTime2Wait=21 ErrorRecoveryLevel=2 MaxOutstandingR2T=1 DefaultTime2Retain=0"},
+		{2, []string{"MaxOutstandingR2T=4", "ErrorRecoveryLevel=2"}, "MaxOutstandingR2T=4 ErrorRecoveryLevel=0"},
+		{2, []string{"ErrorRecoveryLevel=2", "MaxOutstandingR2T=4"}, "ErrorRecoveryLevel=2 MaxOutstandingR2T=1"},
+		{2, []string{"RDMAExtensions=Yes ErrorRecoveryLevel=2"}, "RDMAExtensions=Yes ErrorRecoveryLevel=0"},
+		{2, []string{"ErrorRecoveryLevel=1", "RDMAExtensions=Yes"}, "ErrorRecoveryLevel=1 RDMAExtensions=No"},
+	} {
+		s := newSide(t, &policy{recovery: c.ours})
+		s.ours[KeyRDMAExtensions] = 1
+		s.q.Transit = false
+		var said []string
+		for i, offer := range c.offers {
+			if i == 0 {
+				offer = names + offer
+			}
+			answer, _, _ := s.say(offer)
+			for _, k := range strings.Fields(answer) {
+				switch k {
+				case "TargetPortalGroupTag=3", "TargetAlias=disk", "MaxRecvDataSegmentLength=262144":
+				default:
+					said = append(said, k)
+				}
+			}
+		}
+		if got := strings.Join(said, " "); got != c.want {
+			t.Errorf("%d, %q: %q, want %q", c.ours, c.offers, got, c.want)
 		}
 	}
 }

@@ -9,7 +9,8 @@ import (
 type negotiation struct {
 	ours      *Values // what this side would have; of lists all that it can
 	discovery bool
-	leading   bool // of a session's first connection
+	leading   bool   // of a session's first connection
+	recovery  uint32 // the highest ErrorRecoveryLevel
 	values    Values
 	changed   [NumKeys]bool
 }
@@ -27,7 +28,7 @@ func refuse(status LoginStatus, format string, args ...any) error {
 }
 
 // late are the keys whose answer depends on those of others, in the order of their turn.
-var late = []KeyID{KeyFirstBurstLength, KeyHeaderDigest, KeyDataDigest}
+var late = []KeyID{KeyErrorRecoveryLevel, KeyFirstBurstLength, KeyHeaderDigest, KeyDataDigest, KeyMaxOutstandingR2T, KeyDefaultTime2Retain}
 
 // answers takes the pairs of one request and appends the answers to text, in the order of the
 // offers except for the late keys. It fails with a refusal: a key that breaks the rules ends the
@@ -36,7 +37,7 @@ func (n *negotiation) answers(text []byte, pairs []Pair) ([]byte, error) {
 	var waiting [NumKeys]*Pair
 	for _, p := range pairs { // the answers of others depend on it
 		if k := &Keys[KeyRDMAExtensions]; p.Key == k.Name && !n.discovery {
-			n.values[KeyRDMAExtensions], _ = k.answer(p.Value, n.ours[KeyRDMAExtensions])
+			n.values[KeyRDMAExtensions], _ = k.answer(p.Value, n.oursOf(KeyRDMAExtensions))
 		}
 	}
 	for i := range pairs {
@@ -117,19 +118,7 @@ func (n *negotiation) answer(text []byte, id KeyID, offer string) ([]byte, error
 		n.values[id] = v
 		return text, nil
 	}
-	ours := n.ours[id]
-	switch {
-	case id == KeyFirstBurstLength:
-		ours = min(ours, n.values[KeyMaxBurstLength])
-		if rdma { // what is longer is better read than sent
-			ours = min(ours, n.ours[KeyTargetRecvDataSegmentLength])
-		}
-	case id == KeyMaxConnections && rdma:
-		ours = 1 // memory is registered with one connection
-	case id == KeyErrorRecoveryLevel && n.discovery:
-		ours = 0 // section 7.4.1
-	}
-	v, ok := k.answer(offer, ours)
+	v, ok := k.answer(offer, n.oursOf(id))
 	if !ok {
 		if k.Result == FirstOf && id != KeyTaskReporting {
 			// None of the choices is acceptable: the negotiation has failed (section 7.12).
@@ -139,4 +128,40 @@ func (n *negotiation) answer(text []byte, id KeyID, offer string) ([]byte, error
 	}
 	n.values[id] = v
 	return AppendPair(text, k.Name, k.Format(v)), nil
+}
+
+// oursOf is what this side would have of a key, after what has been agreed on before.
+func (n *negotiation) oursOf(id KeyID) uint32 {
+	ours, rdma := n.ours[id], n.values.Bool(KeyRDMAExtensions)
+	switch id {
+	case KeyFirstBurstLength:
+		ours = min(ours, n.values[KeyMaxBurstLength])
+		if rdma { // what is longer is better read than sent
+			ours = min(ours, n.ours[KeyTargetRecvDataSegmentLength])
+		}
+	case KeyMaxConnections:
+		if rdma {
+			return 1 // memory is registered with one connection
+		}
+	case KeyErrorRecoveryLevel:
+		// Section 7.4.1; digest and sequence errors do not occur over iSER (RFC 7145 section 10.2.1), and
+		// a session has one connection there; more than one R2T at a time excludes it (section 13.19).
+		if n.discovery || rdma || n.values[KeyMaxOutstandingR2T] > 1 {
+			return 0
+		}
+		return n.recovery
+	case KeyRDMAExtensions:
+		if n.values[KeyErrorRecoveryLevel] > 0 {
+			return 0
+		}
+	case KeyMaxOutstandingR2T:
+		if n.values[KeyErrorRecoveryLevel] > 0 {
+			return 1 // section 13.19, since DataSequenceInOrder is Yes
+		}
+	case KeyDefaultTime2Retain:
+		if n.values[KeyErrorRecoveryLevel] < 2 || n.values[KeyDefaultTime2Wait] > MaxTime2Wait {
+			return 0 // nothing is retained
+		}
+	}
+	return ours
 }
