@@ -23,9 +23,9 @@ type Stream interface {
 type Datamover interface {
 	// SendControl sends a control-type PDU (section 8.1).
 	SendControl(o *Out)
-	// PutData sends the data of o as one sequence of Data-In (section 8.2). The header is that of
-	// the last of them, with the numbers of the first; a mover that sends no Data-In PDUs gets no
-	// status in it.
+	// PutData sends data as the Data-In PDUs that o.Pieces describes, from o.From up to o.To
+	// (section 8.2). The header is that of the last of them all; a mover that sends no Data-In PDUs
+	// gets no status in it, and sends all of the data.
 	PutData(o *Out)
 	// GetData fetches the data of an R2T into g.Into (section 8.3).
 	GetData(g *Get)
@@ -46,11 +46,19 @@ type Datamover interface {
 	DeallocateTaskResources(itt uint32) (placing bool)
 	// Run receives until the connection ends, and then returns why (sections 8.6 and 9.2). No data
 	// move any more, and no call of the Upper is in progress.
+	// Where errors in PDUs are recovered from, data that are damaged do not end it.
 	Run(u Upper) error
 	// Wake has Run call IdleNotify soon, if it waits for the initiator. It does not block.
 	Wake()
 	// ConnectionTerminate ends the connection (section 8.7): Run returns soon.
 	ConnectionTerminate()
+}
+
+// Abandoner is a Datamover on which data may come too late: at ErrorRecoveryLevel 1 and above.
+type Abandoner interface {
+	// Abandon forgets a Get whose data do not come, if none of them are arriving at this moment. It
+	// reports whether it has done so. Run's goroutine calls it.
+	Abandon(g *Get) bool
 }
 
 // Registrar is a Datamover that moves data only from and to memory that was registered with it.
@@ -81,6 +89,9 @@ type Upper interface {
 	// DataCompletionNotify gives back a Get (section 9.3). whole is false if the initiator did not
 	// send what it was asked for. Run's goroutine calls it.
 	DataCompletionNotify(g *Get, whole bool)
+	// DigestNotify says that a PDU was dropped, since its data do not match their digest (RFC 7143
+	// section 7.8). A PDU whose data ControlNotify has read is not among them. Run's goroutine calls it.
+	DigestNotify(h *BHS)
 	// IdleNotify announces that the mover is going to wait for the initiator.
 	IdleNotify()
 }
@@ -107,6 +118,9 @@ type Out struct {
 	Memory any    // with PutData, of a Registrar: Data is the beginning of that
 	Remote Remote // of the command that the data or the response are of
 	Task   any    // the Upper's
+
+	Pieces   Pieces // with PutData: how Data are divided
+	From, To uint32 // the numbers of those to be sent, To excluded
 
 	Input  bool // the Datamover's, like those below
 	Queued bool

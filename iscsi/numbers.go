@@ -80,7 +80,48 @@ func (w *Window) Next() (sn uint32, ok bool) {
 
 // Includes reports whether a command of this number may still come.
 func (w *Window) Includes(sn uint32) bool {
-	return int32(sn-w.exp) >= 0 && int32(sn-w.max) <= 0 && !*w.at(sn)
+	return int32(sn-w.exp) >= 0 && !w.isBeyond(sn) && !*w.at(sn)
+}
+
+// Pieces describes the Data-In PDUs in which the data of one command travel from Offset on, of which the
+// first has the number SN: each has up to Segment bytes, and each sequence up to Burst (RFC 7143 section
+// 11.7.1). Offset is below End.
+type Pieces struct{ SN, Offset, Segment, Burst, End uint32 }
+
+// Piece is a Data-In PDU: its number, where its data are, and whether it ends a sequence or is even the last.
+type Piece struct {
+	SN, Offset, Len uint32
+	Final, Last     bool
+}
+
+// perBurst is how many PDUs a whole sequence has.
+func (p *Pieces) perBurst() uint32 { return (p.Burst-1)/p.Segment + 1 }
+
+// Next is the number after that of the last PDU.
+func (p *Pieces) Next() uint32 {
+	n := p.End - p.Offset
+	return p.SN + n/p.Burst*p.perBurst() + (n%p.Burst+p.Segment-1)/p.Segment
+}
+
+// At returns the PDU of a number that is at least p.SN, and less than p.Next.
+func (p *Pieces) At(sn uint32) Piece {
+	i, each := sn-p.SN, p.perBurst()
+	in := i % each * p.Segment // its place in its sequence
+	off := p.Offset + i/each*p.Burst + in
+	n := min(p.Segment, p.Burst-in, p.End-off)
+	last := n == p.End-off
+	return Piece{SN: sn, Offset: off, Len: n, Final: last || in+n == p.Burst, Last: last}
+}
+
+// Again returns the PDUs from number sn on, at most p.Next, in segments of another length: what was
+// before is acknowledged (section 11.16.3).
+func (p *Pieces) Again(sn, segment uint32) Pieces {
+	q := *p
+	q.SN, q.Segment, q.Offset = sn, segment, p.End
+	if sn != p.Next() {
+		q.Offset = p.At(sn).Offset
+	}
+	return q
 }
 
 // Sequence is a sequence of Data-Out PDUs that is being received: the unsolicited one of a command,
@@ -109,6 +150,15 @@ func (s *Sequence) Take(d *DataOut, n int) (place, ended bool) {
 	return true, d.Final
 }
 
+// Lose takes back the last PDU, of n bytes, which Take has placed: they did not come, or were damaged.
+func (s *Sequence) Lose(n int) {
+	s.next -= uint32(n)
+	s.broken = true
+}
+
+// Begun reports that a PDU of the sequence has come.
+func (s *Sequence) Begun() bool { return s.dataSN > 0 || s.broken }
+
 // Received is how far the data have come, and whole that they are all that was expected, in order.
 func (s *Sequence) Received() (off uint32, whole bool) { return s.next, !s.broken && s.next == s.end }
 
@@ -136,6 +186,22 @@ func (t *Transfer) Next(v *Values) (r2tSN, off, n uint32, ok bool) {
 	t.outstanding++
 	return r2tSN, off, n, true
 }
+
+// Retry returns the number of an R2T that asks again for what an earlier one has asked for (a Recovery-R2T,
+// section 11.8), in whose place it is.
+func (t *Transfer) Retry() (r2tSN uint32) {
+	t.r2tSN++
+	return t.r2tSN - 1
+}
+
+// Rewind forgets what was asked for beyond off: none of it comes any more.
+func (t *Transfer) Rewind(off uint32) { t.asked, t.outstanding = off, 0 }
+
+// R2TSN is the number that the next R2T has.
+func (t *Transfer) R2TSN() uint32 { return t.r2tSN }
+
+// Asked is up to which byte data have been asked for.
+func (t *Transfer) Asked() uint32 { return t.asked }
 
 // Answered notes that what was asked for has come.
 func (t *Transfer) Answered() { t.outstanding-- }

@@ -131,3 +131,75 @@ func TestTransfer(t *testing.T) {
 		t.Error("it does not end")
 	}
 }
+
+// TestPieces: the PDUs of all divisions of some data follow each other, fill their sequences, and ask for
+// acknowledgement nowhere else than at the end of one (RFC 7143 sections 11.7.1 and 11.7.2).
+func TestPieces(t *testing.T) {
+	for _, p := range []Pieces{
+		{Segment: 512, Burst: 512, End: 1},
+		{Segment: 512, Burst: 1536, End: 10 * 512},
+		{Segment: 1024, Burst: 1536, End: 10 * 512},
+		{Segment: 8192, Burst: 512, End: 5000},
+		{Segment: 600, Burst: 1000, End: 4000},
+		{SN: 0xfffffffe, Offset: 700, Segment: 600, Burst: 1000, End: 4001},
+	} {
+		off, left := p.Offset, p.Burst
+		var all []Piece
+		for sn := p.SN; sn != p.Next(); sn++ {
+			d := p.At(sn)
+			all = append(all, d)
+			left -= d.Len
+			if d.SN != sn || d.Offset != off || d.Len == 0 || d.Len > p.Segment || left > p.Burst || d.Last != (off+d.Len == p.End) || d.Final != (d.Last || left == 0) {
+				t.Fatalf("%+v: %+v", p, d)
+			}
+			if d.Len < p.Segment && !d.Final {
+				t.Fatalf("%+v: a short one in the middle: %+v", p, d)
+			}
+			if off += d.Len; d.Final {
+				left = p.Burst
+			}
+		}
+		if off != p.End {
+			t.Errorf("%+v: they end at %d", p, off)
+		}
+		for i, d := range all {
+			again := p.Again(d.SN, 512)
+			if again.SN != d.SN || again.Offset != d.Offset || again.End != p.End || again.At(again.Next()-1).Last != true || i == 0 && p.Segment == 512 && again != p {
+				t.Errorf("%+v: %+v", d, again)
+			}
+		}
+		if again := p.Again(p.Next(), 512); again.Next() != p.Next() {
+			t.Errorf("%+v: %+v after the end", p, again)
+		}
+	}
+}
+
+// TestLostData: data that were taken and then turn out damaged are to be asked for again, from their
+// beginning on, under the next R2TSN (section 11.8).
+func TestLostData(t *testing.T) {
+	v := DefaultValues()
+	v[KeyMaxBurstLength] = 1000
+	tr := NewTransfer(0, 2000)
+	tr.Next(&v)
+	s := NewSequence(0, 1000)
+	s.Take(&DataOut{}, 300)
+	s.Take(&DataOut{DataSN: 1, Offset: 300}, 300)
+	s.Lose(300)
+	if place, ended := s.Take(&DataOut{DataSN: 2, Offset: 600, Final: true}, 400); place || !ended {
+		t.Error("what follows damaged data is taken")
+	}
+	if off, whole := s.Received(); off != 300 || whole || !s.Broken() {
+		t.Errorf("%d %v", off, whole)
+	}
+	if sn := tr.Retry(); sn != 1 || tr.R2TSN() != 2 || tr.Done() {
+		t.Errorf("%d, %+v", sn, tr)
+	}
+	tr.Answered()
+	if sn, off, n, ok := tr.Next(&v); sn != 2 || off != 1000 || n != 1000 || !ok {
+		t.Errorf("%d %d %d %v", sn, off, n, ok)
+	}
+	tr.Rewind(1200)
+	if sn, off, n, ok := tr.Next(&v); sn != 3 || off != 1200 || n != 800 || !ok || tr.Asked() != 2000 {
+		t.Errorf("%d %d %d %v", sn, off, n, ok)
+	}
+}

@@ -195,6 +195,12 @@ func Pad(n int) int { return -n & 3 }
 // Numbers are the sequence numbers in what a target sends (RFC 7143 sections 11.4.9 to 11.4.11).
 type Numbers struct{ StatSN, ExpCmdSN, MaxCmdSN uint32 }
 
+// Renumber sets the numbers of commands in what a target sends again. StatSN stays.
+func (h *BHS) Renumber(n Numbers) {
+	h.put32(28, n.ExpCmdSN)
+	h.put32(32, n.MaxCmdSN)
+}
+
 // Attr is a task attribute (RFC 7143 section 11.3.1).
 type Attr uint8
 

@@ -125,16 +125,25 @@ func TestAHSAndSense(t *testing.T) {
 
 func TestSetPieceKeepsStatusForTheLast(t *testing.T) {
 	var last BHS
-	d := DataIn{Final: true, HasStatus: true, Residual: Residual{Underflow: true, Count: 5}, Status: 4, ITT: 1, TTT: NoTag, Numbers: numbers}
+	d := DataIn{Final: true, HasStatus: true, Residual: Residual{Underflow: true, Count: 5}, Status: 4, LUN: [8]byte{1: 3}, ITT: 1, TTT: 77, Numbers: numbers}
 	d.Put(&last)
-	h := last
-	h.SetPiece(0, 0, false, false)
-	if got, err := ParseDataIn(&h); err != nil || got.Final || got.HasStatus || got.Status != 0 || got.Count != 0 || got.ExpCmdSN != numbers.ExpCmdSN || got.StatSN != 0 {
-		t.Errorf("%v: %+v", err, got)
+	for _, p := range []Piece{{}, {Final: true}} {
+		for _, ack := range []bool{false, true} {
+			h := last
+			h.SetPiece(p, ack)
+			got, err := ParseDataIn(&h)
+			asks := ack && p.Final
+			if err != nil || got.Final != p.Final || got.HasStatus || got.Status != 0 || got.Count != 0 || got.ExpCmdSN != numbers.ExpCmdSN || got.StatSN != 0 {
+				t.Errorf("%v: %+v", err, got)
+			}
+			if got.Acknowledge != asks || asks != (got.TTT == 77 && got.LUN == d.LUN) || !asks && (got.TTT != NoTag || got.LUN != [8]byte{}) {
+				t.Errorf("%+v %v: %+v", p, ack, got)
+			}
+		}
 	}
-	h = last
-	h.SetPiece(3, 4096, true, true)
-	d.DataSN, d.Offset = 3, 4096
+	h := last
+	h.SetPiece(Piece{SN: 3, Offset: 4096, Final: true, Last: true}, true)
+	d.DataSN, d.Offset, d.TTT, d.LUN = 3, 4096, NoTag, [8]byte{}
 	if got, err := ParseDataIn(&h); err != nil || got != d {
 		t.Errorf("%v: %+v", err, got)
 	}

@@ -60,16 +60,22 @@ func ParseDataIn(h *BHS) (d DataIn, err error) {
 	return d, nil
 }
 
-// SetPiece makes the header that of one Data-In of several: its number, its offset in the data, and
-// whether it ends a sequence or is even the last. Status, residual and StatSN stay in the last only.
-func (h *BHS) SetPiece(dataSN, offset uint32, final, last bool) {
-	h.put32(36, dataSN)
-	h.put32(40, offset)
-	if !last {
-		h[1] = h[1]&^(0x80|0x40|7) | flag(final, 0x80)
+// SetPiece makes the header of the last Data-In of a command that of one of them. Status, residual and
+// StatSN stay in the last only. ack asks for an acknowledgement, in those that end a sequence but the last;
+// the transfer tag and the LUN, which the header has for it, stay only there (sections 11.7.2 and 11.7.4).
+func (h *BHS) SetPiece(p Piece, ack bool) {
+	h.put32(36, p.SN)
+	h.put32(40, p.Offset)
+	ack = ack && p.Final && !p.Last
+	if !p.Last {
+		h[1] = h[1]&^(0x80|0x40|7) | flag(p.Final, 0x80) | flag(ack, 0x40)
 		h[3] = 0
 		h.put32(24, 0)
 		h.put32(44, 0)
+	}
+	if !ack {
+		clear(h[8:16])
+		h.put32(20, NoTag)
 	}
 }
 
@@ -367,9 +373,6 @@ func ParseNOPIn(h *BHS) (n NOP, err error) {
 	}
 	return n, nil
 }
-
-// DataSN is the number of a Data-In.
-func (h *BHS) DataSN() uint32 { return h.u32(36) }
 
 // BufferOffset is where the data of a Data-In belong.
 func (h *BHS) BufferOffset() uint32 { return h.u32(40) }

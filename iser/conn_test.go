@@ -43,6 +43,7 @@ func (u *upper) ControlNotify(p *iscsi.Incoming) error {
 
 func (u *upper) SentNotify(o *iscsi.Out)               { close(u.sent) }
 func (u *upper) DataCompletionNotify(*iscsi.Get, bool) { u.whole++ }
+func (u *upper) DigestNotify(*iscsi.BHS)               {}
 func (u *upper) IdleNotify()                           { u.c.Flush() }
 
 // TestATaskIsGivenUpWhenItsReadHasSettled: until then, the initiator's memory is being read, and what is read

@@ -14,6 +14,14 @@ type response struct {
 	fenced bool
 }
 
+// conn returns the connection that a response goes to.
+func (r *response) conn() *conn {
+	if r.t != nil {
+		return r.t.c // it may have been reassigned
+	}
+	return r.c
+}
+
 // isFenced reports whether the response to a command is one of those of which the order over the
 // connections matters (RFC 7143 section 4.2.2.3.4): all unit attentions, and that to PREEMPT AND ABORT.
 func (t *task) isFenced() bool {
@@ -39,13 +47,13 @@ func (x *session) respondNextLocked() {
 	for len(x.held) > 0 {
 		x.stir.Store(true)
 		r := x.held[0]
-		switch {
-		case !r.c.up: // nobody gets it
+		switch c := r.conn(); {
+		case !c.up: // nobody gets it
 			r.sendLocked()
 		case x.fence.MaySend():
-			x.fence.Send(iscsi.SentStatus{CID: r.c.cid, StatSN: r.c.statSN})
+			x.fence.Send(iscsi.SentStatus{CID: c.cid, StatSN: c.statSN})
 			r.sendLocked()
-			r.c.askLocked()
+			c.askLocked()
 		case !x.fence.Open():
 			return
 		case r.fenced && len(x.conns) > 1:
@@ -74,13 +82,22 @@ func (x *session) raiseLocked() {
 }
 
 func (r *response) sendLocked() {
-	if r.t != nil {
+	switch {
+	case r.t != nil && r.t.c.suspended:
+		r.t.parkLocked()
+		return
+	case r.t != nil:
 		r.t.answerLocked()
 		return
 	}
-	r.c.x.managing--
-	r.c.answerLocked(nil, true, func(h *iscsi.BHS, n iscsi.Numbers) {
-		a := iscsi.TaskReply{Response: r.result, ITT: r.itt, Numbers: n}
+	r.c.replyLocked(r.itt, r.result)
+}
+
+// replyLocked answers a task management function.
+func (c *conn) replyLocked(itt uint32, result iscsi.TaskResponse) {
+	c.x.managing--
+	c.answerLocked(nil, true, func(h *iscsi.BHS, n iscsi.Numbers) {
+		a := iscsi.TaskReply{Response: result, ITT: itt, Numbers: n}
 		a.Put(h)
 	})
 }

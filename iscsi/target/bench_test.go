@@ -13,8 +13,13 @@ import (
 )
 
 // BenchmarkRead reads 4 KiB at depth 32 over loopback.
-func BenchmarkRead(b *testing.B) {
-	c := dial(b, serve(b, target.Config{}, nil, unit{size: 1 << 20}), 1, "MaxRecvDataSegmentLength=65536")
+func BenchmarkRead(b *testing.B) { benchmarkRead(b) }
+
+// BenchmarkReadRecovering is BenchmarkRead while answers and data are kept until they are acknowledged.
+func BenchmarkReadRecovering(b *testing.B) { benchmarkRead(b, "ErrorRecoveryLevel=1") }
+
+func benchmarkRead(b *testing.B, keys ...string) {
+	c := dial(b, serve(b, target.Config{}, nil, unit{size: 1 << 20}), 1, append(keys, "MaxRecvDataSegmentLength=65536")...)
 	c.ready()
 	const depth, size = 32, 4096
 	var h iscsi.BHS

@@ -20,11 +20,14 @@ type conn struct {
 	paused func() bool
 	values iscsi.Values  // what was agreed for the session and for this connection; with receiving
 	over   chan struct{} // closed at its end
+	forget chan struct{} // closed when its commands are not to wait any more
+	again  chan struct{} // one slot: they are to wait once more
 
 	text    iscsi.TextExchange // with receiving
 	heard   atomic.Bool        // something has come since the last look
 	silent  atomic.Bool        // the initiator has not answered a ping
 	overdue atomic.Bool        // data of tasks that were aborted
+	late    atomic.Bool        // it is to be looked at whether data make progress
 
 	begun       bool     // its login is over; guarded by session.mu, like those below
 	up          bool     // in full feature phase
@@ -35,11 +38,20 @@ type conn struct {
 	statSN      uint32
 	acked       uint32 // the initiator's ExpStatSN
 	active      int    // of the session's, those that belong here
-	controls    int    // answers other than those to commands that are not sent
-	controlData int    // bytes of them
+	controls    int    // answers other than those to commands, and repeated ones, that are not sent
+	controlData int    // bytes of those that are not repeated
 	freeControl *control
+	kept        answers
+	asked       bool // the initiator was asked for an acknowledgement, and none has come
+	queued      int  // what the mover has to send
+	recovery    bool // its commands are to wait for another, although it is logged out
+	suspended   bool // they do
+	loggedOut   bool // and may be reassigned
+	superseded  bool // another connection has its CID
+	forgotten   bool // forget is closed
 	pinged      bool // the initiator owes an answer to a NOP-In
 	pings       *time.Timer
+	looks       *time.Timer // at the progress of data
 }
 
 // The reasons why a connection ends.
@@ -54,7 +66,7 @@ func (x *session) connect(p *portal, l *iscsi.Login) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{x: x, cid: l.CID, login: l, mover: mover, paused: p.link.paused, values: l.Values, over: make(chan struct{})}
+	c := &conn{x: x, cid: l.CID, login: l, mover: mover, paused: p.link.paused, values: l.Values, over: make(chan struct{}), forget: make(chan struct{}), again: make(chan struct{}, 1)}
 	return c, mover.NoticeKeyValues(&l.Values, l.DeclaredSegment())
 }
 
@@ -62,8 +74,12 @@ func (x *session) connect(p *portal, l *iscsi.Login) (*conn, error) {
 func (c *conn) run() error {
 	c.x.begin(c)
 	c.startPings()
+	if !c.login.Discovery {
+		c.startLooks()
+	}
 	err := c.mover.Run(c)
 	c.stopPings()
+	c.stopLooks()
 	return c.x.leave(c, err)
 }
 
@@ -82,7 +98,7 @@ func (c *conn) ControlNotify(p *iscsi.Incoming) error {
 			return fmt.Errorf("%v: %w", o, errDiscovery) // RFC 7143 section 13.21
 		}
 	}
-	t, ok := c.room(o == iscsi.OpCommand, p.BHS.ExpStatSN())
+	t, ok := c.room(&p.BHS)
 	if !ok {
 		return nil // after a Logout
 	}
@@ -96,8 +112,7 @@ func (c *conn) ControlNotify(p *iscsi.Incoming) error {
 	case iscsi.OpNOPOut, iscsi.OpTaskMgmt, iscsi.OpText, iscsi.OpLogout:
 		return c.request(p)
 	case iscsi.OpSNACK:
-		c.reject(&p.BHS, iscsi.RejectSNACK)
-		return nil
+		return c.snack(&p.BHS)
 	}
 	return fmt.Errorf("%v in full feature phase: %w", o, iscsi.ErrFormat)
 }
@@ -105,8 +120,8 @@ func (c *conn) ControlNotify(p *iscsi.Incoming) error {
 // IdleNotify implements iscsi.Upper.
 func (c *conn) IdleNotify() {
 	x := c.x
-	fed, overdue := x.fed.Swap(false), c.overdue.Swap(false)
-	if !fed && !overdue {
+	fed, overdue, late := x.fed.Swap(false), c.overdue.Swap(false), c.late.Swap(false)
+	if !fed && !overdue && !late {
 		if x.stir.Load() && x.stir.Swap(false) {
 			x.flush()
 		}
@@ -116,6 +131,9 @@ func (c *conn) IdleNotify() {
 	x.receiving.Lock()
 	if overdue {
 		c.stopWaiting()
+	}
+	if late {
+		c.look()
 	}
 	if fed {
 		x.feed()
@@ -136,11 +154,13 @@ func (c *conn) readDataLocked(p *iscsi.Incoming, dst []byte) error {
 // room waits until there is room for what a PDU leads to: not too many answers wait to be sent and, for
 // a command, there is a task, which it returns. It takes the PDU's ExpStatSN. ok is false if the
 // connection takes nothing more.
-func (c *conn) room(command bool, exp uint32) (t *task, ok bool) {
-	x := c.x
+func (c *conn) room(h *iscsi.BHS) (t *task, ok bool) {
+	x, command, exp := c.x, h.Opcode() == iscsi.OpCommand, h.ExpStatSN()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	c.acknowledgeLocked(exp)
+	if h.Opcode() != iscsi.OpLogout || c.isOwnLogout(h) {
+		c.acknowledgeLocked(exp)
+	}
 	if len(c.unexpected) > 0 {
 		c.unexpected = slices.DeleteFunc(c.unexpected, func(sn uint32) bool { return int32(exp-sn) > 0 })
 	}
@@ -169,7 +189,11 @@ func (c *conn) acknowledgeLocked(exp uint32) {
 		return
 	}
 	c.acked = exp
-	if x := c.x; !x.fence.Open() {
+	x := c.x
+	if x.level > 0 {
+		c.settleAnswersLocked()
+	}
+	if !x.fence.Open() {
 		x.fence.Acknowledge(c.cid, exp)
 		x.respondNextLocked()
 	}
@@ -185,11 +209,15 @@ func (c *conn) numbersLocked(status bool) iscsi.Numbers {
 	return n
 }
 
-// control is an answer other than one to a command.
+// control is an answer other than one to a command, or something that is sent again.
 type control struct {
-	c    *conn
-	out  iscsi.Out
-	next *control
+	c     *conn
+	out   iscsi.Out
+	next  *control
+	kept  answer
+	again bool  // it is used once
+	t     *task // whose data it sends
+	sent  bool
 }
 
 // answer sends a control PDU. put writes the header with the numbers; status says that it counts as
@@ -204,15 +232,36 @@ func (c *conn) answerLocked(data []byte, status bool, put func(h *iscsi.BHS, n i
 	k := c.freeControl
 	if k == nil {
 		k = &control{c: c}
-		k.out.Task = k
+		k.out.Task, k.kept.control = k, k
 	} else {
 		c.freeControl = k.next
 	}
 	c.controls++
 	c.controlData += len(data)
+	k.sent = false
 	k.out.Data = append(k.out.Data[:0], data...)
-	put(&k.out.BHS, c.numbersLocked(status))
-	c.mover.SendControl(&k.out)
+	n := c.numbersLocked(status)
+	put(&k.out.BHS, n)
+	c.sendLocked(&k.out)
+	if status && c.keepsLocked() {
+		c.keepControlLocked(k, n.StatSN)
+	}
+}
+
+// sendLocked has a PDU sent.
+func (c *conn) sendLocked(o *iscsi.Out) {
+	c.queued++
+	c.mover.SendControl(o)
+}
+
+// freeLocked lets a control be used again that is sent, and not kept.
+func (k *control) freeLocked() {
+	if k.sent && !k.kept.listed && !k.again {
+		if cap(k.out.Data) > maxControlBuffer {
+			k.out.Data = nil
+		}
+		k.next, k.c.freeControl = k.c.freeControl, k
+	}
 }
 
 // SentNotify implements iscsi.Upper.
@@ -220,17 +269,21 @@ func (c *conn) SentNotify(o *iscsi.Out) {
 	switch owner := o.Task.(type) {
 	case *control:
 		c.x.mu.Lock()
-		defer c.x.mu.Unlock()
+		owner.sent = true
 		c.controls--
-		c.controlData -= len(o.Data)
-		if cap(o.Data) > maxKeptData {
-			o.Data = nil
+		if !owner.again {
+			c.controlData -= len(o.Data)
 		}
-		owner.next, c.freeControl = c.freeControl, owner
+		owner.freeLocked()
+		c.queued--
 		c.x.change.Broadcast()
+		c.x.mu.Unlock()
+		if owner.t != nil {
+			owner.t.sent()
+		}
 	case *task:
 		c.heard.Store(true) // an initiator that reads is there, even if its answer to a ping has to wait
-		owner.sent()
+		owner.sentBy(c)
 	}
 }
 
@@ -238,8 +291,12 @@ func (c *conn) SentNotify(o *iscsi.Out) {
 func (c *conn) reject(h *iscsi.BHS, why iscsi.Reason) {
 	c.x.mu.Lock()
 	defer c.x.mu.Unlock()
+	c.rejectLocked(h, iscsi.Reject{Reason: why})
+}
+
+func (c *conn) rejectLocked(h *iscsi.BHS, r iscsi.Reject) {
 	c.tellLocked(h[:], func(b *iscsi.BHS, n iscsi.Numbers) {
-		r := iscsi.Reject{Reason: why, Numbers: n}
+		r.Numbers = n
 		r.Put(b)
 	})
 }

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"slices"
 	"time"
 
 	"github.com/ironwarp/ironwarp/iscsi"
@@ -15,7 +16,9 @@ func (x *session) quit() {
 		return
 	}
 	x.mu.Lock()
-	if x.quitting == nil && !x.ending && !x.ended {
+	if !slices.ContainsFunc(x.conns, func(c *conn) bool { return c.up }) {
+		x.terminateLocked(nil) // nobody can be asked
+	} else if x.quitting == nil && !x.ending && !x.ended {
 		x.tellLocked(iscsi.Async{Event: iscsi.EventLogoutRequest, Parameters: [3]uint16{2: uint16((wait + time.Second - 1) / time.Second)}})
 		x.quitting = time.AfterFunc(wait, x.drop)
 	}
@@ -57,7 +60,8 @@ func (c *conn) asyncLocked(a iscsi.Async) {
 func (x *session) announceLocked(gone *conn) {
 	for _, c := range x.conns {
 		if c.up {
-			c.asyncLocked(iscsi.Async{Event: iscsi.EventConnectionDrop, Parameters: [3]uint16{gone.cid}})
+			wait, retain := x.times()
+			c.asyncLocked(iscsi.Async{Event: iscsi.EventConnectionDrop, Parameters: [3]uint16{gone.cid, wait, retain}})
 			return
 		}
 	}

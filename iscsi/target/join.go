@@ -35,7 +35,7 @@ func (p *portal) join(l *iscsi.Login) iscsi.LoginStatus {
 			st = iscsi.LoginNoSession
 		case i >= 0:
 			old := x.conns[i]
-			old.why = iscsi.ErrLogout
+			old.why, old.recovery = iscsi.ErrLogout, true
 			old.terminateLocked()
 			x.mu.Unlock()
 			select {
@@ -54,6 +54,7 @@ func (p *portal) join(l *iscsi.Login) iscsi.LoginStatus {
 			}
 			x.conns = append(x.conns, c)
 			p.made = c
+			x.supersedeLocked(c.cid)
 		}
 	}
 	x.joining--

@@ -46,7 +46,7 @@ func (cfg *Config) values() iscsi.Values {
 	v[iscsi.KeyMaxRecvDataSegmentLength] = maxRecvSegment
 	v[iscsi.KeyMaxConnections] = maxConnections
 	v[iscsi.KeyMaxOutstandingR2T] = maxR2T
-	v[iscsi.KeyDefaultTime2Retain] = 0 // ErrorRecoveryLevel is 0: nothing is retained
+	v[iscsi.KeyDefaultTime2Retain] = time2Retain
 	v[iscsi.KeyTaskReporting] = iscsi.ReportRFC3720 | iscsi.ReportResponseFence
 	return v
 }

@@ -39,7 +39,10 @@ type SessionInfo struct {
 	Origin                 Origin
 	Since                  time.Time
 	HeaderDigest, DataSums bool // CRC32C is used
-	Active                 int  // commands under way
+	ErrorRecoveryLevel     uint32
+	Connections            int // in full feature phase, or about to be
+	Failed                 int // that have ended, and whose commands wait for another
+	Active                 int // commands under way
 	IO                     IO
 }
 
@@ -170,7 +173,7 @@ func (x *session) info() SessionInfo {
 		Origin: x.origin, Since: x.since, HeaderDigest: l.Values[iscsi.KeyHeaderDigest] == iscsi.DigestCRC32C, DataSums: l.Values[iscsi.KeyDataDigest] == iscsi.DigestCRC32C, IO: x.counted.io()}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	i.Active = x.active
+	i.Active, i.ErrorRecoveryLevel, i.Connections, i.Failed = x.active, x.level, len(x.conns), len(x.failed)
 	return i
 }
 

@@ -32,7 +32,7 @@ func (c *conn) manage(h *iscsi.BHS) error {
 	complete := func() { reply(iscsi.FunctionComplete) }
 	switch q.Function {
 	case iscsi.AbortTask:
-		x.abortTask(&q, reply)
+		c.abortTask(&q, reply)
 		return nil
 	case iscsi.AbortTaskSet, iscsi.ClearTaskSet, iscsi.LogicalUnitReset:
 		if !n.Exists() {
@@ -52,7 +52,7 @@ func (c *conn) manage(h *iscsi.BHS) error {
 		x.resetTarget(q.Function, complete)
 		x.boundWait(nil)
 	case iscsi.TaskReassign:
-		reply(iscsi.ReassignmentNotSupported)
+		c.reassignLocked(&q) // unlocked: the caller holds receiving
 	default:
 		reply(iscsi.FunctionNotSupported)
 	}
@@ -87,7 +87,8 @@ func (x *session) resetTarget(f iscsi.Function, complete func()) {
 }
 
 // abortTask is ABORT TASK (RFC 7143 section 11.6.1).
-func (x *session) abortTask(q *iscsi.TaskMgmt, reply func(iscsi.TaskResponse)) {
+func (c *conn) abortTask(q *iscsi.TaskMgmt, reply func(iscsi.TaskResponse)) {
+	x := c.x
 	t, st := x.find(q.RefTag)
 	if t == nil {
 		x.mu.Lock()
@@ -97,6 +98,7 @@ func (x *session) abortTask(q *iscsi.TaskMgmt, reply func(iscsi.TaskResponse)) {
 		}
 		x.mu.Unlock()
 		if !missing {
+			c.adoptAnswered(q) // first what it has to say (section 11.5.1)
 			reply(iscsi.TaskDoesNotExist)
 			return
 		}

@@ -49,7 +49,7 @@ func TestAnswersThatWaitHaveLittleMemory(t *testing.T) {
 	c := &conn{x: x, mover: m}
 	m.upper = c
 	for range 100 {
-		c.room(false, 0)
+		c.room(new(iscsi.BHS))
 		c.answer(make([]byte, maxRecvSegment), true, func(*iscsi.BHS, iscsi.Numbers) {})
 		if n := len(m.queued) * maxRecvSegment; n > maxControlData+maxRecvSegment {
 			t.Fatalf("%d bytes wait", n)
@@ -62,7 +62,7 @@ func TestAnswersThatWaitHaveLittleMemory(t *testing.T) {
 	for k := c.freeControl; k != nil; k = k.next {
 		kept += cap(k.out.Data)
 	}
-	if kept > maxControls*maxKeptData || c.controlData != 0 || c.controls != 0 {
+	if kept > maxControls*maxControlBuffer || c.controlData != 0 || c.controls != 0 {
 		t.Errorf("%d bytes are kept, %d wait", kept, c.controlData)
 	}
 }

@@ -145,7 +145,7 @@ func serveOn(t testing.TB, cfg target.Config, credentials []chap.Credentials, li
 	s := &served{files: files}
 	cfg.LogoutWait = cmp.Or(cfg.LogoutWait, 10*time.Millisecond) // most tests' initiators do not log out
 	srv := target.NewServer(cfg)
-	if err := srv.Add(&target.Target{Name: targetName, Alias: "a test", Device: d, CHAP: credentials}); err != nil {
+	if err := srv.Add(&target.Target{Name: targetName, Alias: "a test", Device: d, CHAP: credentials, ErrorRecoveryLevel: 2}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -37,6 +37,9 @@ type Target struct {
 	// CHAP are the credentials of initiators, by CHAP_N; nil: nobody is asked for any. An initiator
 	// whose CHAP_N is an iSCSI name may use no other name.
 	CHAP []chap.Credentials
+	// ErrorRecoveryLevel is the highest that initiators over TCP may have, from 0 to 2 (RFC 7143 section
+	// 7.1.5). iSER is at level 0.
+	ErrorRecoveryLevel uint32
 
 	tally *tally
 }
@@ -67,6 +70,9 @@ type Config struct {
 	// DataWait is how long the answer to a task management function waits for data of aborted
 	// commands that their initiator was asked for (5 s).
 	DataWait time.Duration
+	// SequenceWait is how long data that an initiator was asked for may make no progress before they are
+	// asked for again, at ErrorRecoveryLevel 1 and above (10 s).
+	SequenceWait time.Duration
 	// LogoutWait is how long the end of a session waits for the Logout that its initiator is asked
 	// for (3 s); negative: it is not asked.
 	LogoutWait time.Duration
@@ -129,6 +135,7 @@ func NewServer(cfg Config) *Server {
 	}
 	cfg.Ping = cmp.Or(cfg.Ping, defaultPing)
 	cfg.DataWait = cmp.Or(cfg.DataWait, defaultDataWait)
+	cfg.SequenceWait = cmp.Or(cfg.SequenceWait, defaultSequenceWait)
 	cfg.LogoutWait = cmp.Or(cfg.LogoutWait, defaultLogoutWait)
 	s := &Server{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), targets: map[string]*Target{}, sessions: map[uint16]*session{}, logins: map[string]int{}, values: cfg.values(), pool: pool{most: poolMemory}}
 	return s
@@ -197,6 +204,8 @@ func (s *Server) serve(ctx context.Context, l link, who Origin) {
 	log.Info("target: initiator logged in", "chap", k.CHAPName, "discovery", k.Discovery, "iser", k.Values.Bool(iscsi.KeyRDMAExtensions))
 	if stop() {
 		defer context.AfterFunc(ctx, c.x.quit)()
+	} else {
+		c.x.terminate() // the server ends: nothing waits for another connection
 	}
 	err = c.run()
 	log.Info("target: connection ended", "error", err)
@@ -282,7 +291,7 @@ func (p *portal) Admit(l *iscsi.Login) (a iscsi.Admission, redirect string, st i
 		if t.Device == nil && !l.Discovery {
 			return a, "", iscsi.LoginUnavailable
 		}
-		p.target, a.Alias = t, t.Alias
+		p.target, a.Alias, a.ErrorRecoveryLevel = t, t.Alias, t.ErrorRecoveryLevel
 		if t.CHAP != nil {
 			a.Find = t.credentials
 			a.MayStay = func(c *chap.Credentials) bool { return !iscsi.IsName(c.Name) || c.Name == l.InitiatorName }

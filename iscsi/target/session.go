@@ -38,6 +38,8 @@ type session struct {
 
 	counted counters
 	luns    map[uint16]*counters // of the target; with receiving
+	level   uint32               // ErrorRecoveryLevel
+	retain  time.Duration        // how long the commands of a connection that has failed wait for another
 
 	// receiving is held by whoever receives for the session: a connection's goroutine in its
 	// iscsi.Upper, except while it reads data or waits. Lock order: session.receiving, Server, session.
@@ -49,7 +51,8 @@ type session struct {
 	mu       sync.Mutex // guards the fields below it; taken before the mover's and the pool's
 	change   sync.Cond  // a task or an answer was given back, or a connection has ended
 	conns    []*conn
-	ending   bool // all its connections are to end
+	failed   []*conn // have ended, and their commands wait for another connection; the oldest first
+	ending   bool    // all its connections are to end
 	ended    bool
 	quitting *time.Timer // it is to log out
 	joining  int         // connections that take the place of another that has not ended
@@ -61,6 +64,7 @@ type session struct {
 	free     *task
 	tasks    []*task // all of them
 	active   int     // between their command and the handing over of their answer
+	unacked  int     // answered, and kept until the answer is acknowledged
 	memory   int     // bytes of buffers
 	hungry   bool    // starving is not empty: memory that comes back is to be announced
 }
@@ -68,6 +72,8 @@ type session struct {
 func newSession(p *portal, l *iscsi.Login) (*session, error) {
 	x := &session{srv: p.Server, target: p.target, login: l, origin: p.origin, since: time.Now(), pool: &p.pool, id: p.sessionIDs.Add(1), over: make(chan struct{})}
 	x.change.L = &x.mu
+	x.level = l.Values[iscsi.KeyErrorRecoveryLevel]
+	x.retain = retention(&l.Values)
 	x.window = iscsi.NewWindow(l.CmdSN, window)
 	x.movers.Store(new([]iscsi.Datamover))
 	c, err := x.connect(p, l)
@@ -139,6 +145,9 @@ func (x *session) terminateLocked(but *conn) {
 			c.terminateLocked()
 		}
 	}
+	for _, c := range x.failed {
+		c.forgetSoonLocked()
+	}
 }
 
 // terminateLocked has a connection end.
@@ -148,30 +157,66 @@ func (c *conn) terminateLocked() {
 	c.mover.ConnectionTerminate()
 }
 
-// leave is the end of a connection: its tasks end with it (RFC 7143 section 7.6). After the last, the
-// session has ended. why is what the mover said.
+// leave is the end of a connection: its tasks end with it (RFC 7143 section 7.6), or wait for another. After
+// the last, the session has ended. why is what the mover said.
 func (x *session) leave(c *conn, why error) error {
 	x.receiving.Lock()
 	x.mu.Lock()
 	if c.why != nil {
 		why = c.why
 	}
-	begun := c.begun
 	c.up, c.leaving = false, true
-	if errors.Is(why, iscsi.ErrFormat) || errors.Is(why, iscsi.ErrDigest) {
-		x.terminateLocked(nil) // RFC 7143 section 7.7, and 7.8 at ErrorRecoveryLevel 0
+	if errors.Is(why, iscsi.ErrFormat) || x.level == 0 && errors.Is(why, iscsi.ErrDigest) {
+		x.terminateLocked(nil) // RFC 7143 sections 7.7 and 7.8
 	}
+	waits := x.waitsLocked(c, why)
+	c.suspended = c.suspended || waits
 	x.mu.Unlock()
 	x.forgetEarly(c)
-	x.endTasks(c)
+	if waits {
+		x.suspend(c)
+	} else {
+		x.endTasks(c)
+	}
 	x.receiving.Unlock()
 
+	if waits {
+		x.part(c, why)
+		x.srv.log.Info("target: connection failed, its commands wait for another", "initiator", x.login.InitiatorName, "session", x.tsih, "connection", c.cid, "error", why)
+		c.await()
+		x.receiving.Lock()
+		x.endTasks(c)
+		x.receiving.Unlock()
+		x.bury(c)
+	} else {
+		x.part(c, why)
+	}
+	x.endIfEmpty()
+	switch {
+	case errors.Is(why, iscsi.ErrLogout):
+		return nil
+	case c.silent.Load():
+		return fmt.Errorf("%w: %w", errSilent, why)
+	}
+	return why
+}
+
+// part takes a connection from those of the session, once it has nothing under way.
+func (x *session) part(c *conn, why error) {
+	if c.begun { // unlocked: it has ended
+		c.mover.Flush() // gives back what never was sent
+	}
 	x.mu.Lock()
-	for c.active > 0 {
+	for !c.suspended && c.active > 0 || c.suspended && c.queued > 0 {
 		x.change.Wait()
 	}
 	x.conns = slices.DeleteFunc(x.conns, func(o *conn) bool { return o == c })
 	x.moversLocked()
+	if c.suspended {
+		x.addFailedLocked(c)
+	} else {
+		c.forgetLocked()
+	}
 	x.fence.Lost(c.cid)
 	x.respondNextLocked()
 	if !x.ending && !errors.Is(why, iscsi.ErrLogout) {
@@ -184,24 +229,16 @@ func (x *session) leave(c *conn, why error) error {
 	x.feed()
 	x.receiving.Unlock()
 	x.flush()
-	if begun {
-		c.mover.Flush() // gives back what never was sent
+	if c.begun { // unlocked: it has ended
+		c.mover.Flush()
 	}
 	close(c.over)
-	x.endIfEmpty()
-	switch {
-	case errors.Is(why, iscsi.ErrLogout):
-		return nil
-	case c.silent.Load():
-		return fmt.Errorf("%w: %w", errSilent, why)
-	}
-	return why
 }
 
 // endIfEmpty ends the session if it has no connection any more.
 func (x *session) endIfEmpty() {
 	x.mu.Lock()
-	if x.ended || len(x.conns) > 0 || x.joining > 0 {
+	if x.ended || len(x.conns) > 0 || len(x.failed) > 0 || x.joining > 0 {
 		x.mu.Unlock()
 		return
 	}
@@ -233,24 +270,27 @@ func (x *session) endTasks(c *conn) {
 	all := slices.Clone(x.tasks)
 	x.mu.Unlock()
 	for _, t := range all {
-		st := x.stateOf(t)
-		if t.c != c || st != receiving && st != executing {
-			continue
+		if st := x.stateOf(t); t.c == c && (st == receiving || st == executing) {
+			x.endTask(t, st)
 		}
-		if !t.begun { // it may come again (RFC 7143 section 11.14)
-			x.mu.Lock()
-			x.window.Forget(t.cmdSN)
-			x.mu.Unlock()
-			x.endAborted(t)
-			continue
-		}
-		if t.nexus.Exists() {
-			t.nexus.Lost()
-		}
-		t.nexus.Abort(func(o *lu.Task) bool { return o == &t.Task }, func() {})
-		if st == receiving {
-			x.endAborted(t)
-		}
+	}
+}
+
+// endTask ends a task that is receiving or executing. The caller holds receiving.
+func (x *session) endTask(t *task, st state) {
+	if !t.begun { // it may come again (RFC 7143 section 11.14)
+		x.mu.Lock()
+		x.window.Forget(t.cmdSN)
+		x.mu.Unlock()
+		x.endAborted(t)
+		return
+	}
+	if t.nexus.Exists() {
+		t.nexus.Lost()
+	}
+	t.nexus.Abort(func(o *lu.Task) bool { return o == &t.Task }, func() {})
+	if st == receiving {
+		x.endAborted(t)
 	}
 }
 
@@ -289,9 +329,9 @@ func (x *session) inactiveLocked(c *conn) {
 }
 
 // numbersLocked returns the sequence numbers of commands. MaxCmdSN lets the initiator have as many
-// commands as there is room for.
+// commands as there is room for: fewer if it does not acknowledge the answers that it gets.
 func (x *session) numbersLocked() (n iscsi.Numbers) {
-	x.window.Open(window - x.active)
+	x.window.Open(min(window, 2*window-x.unacked) - x.active)
 	n.ExpCmdSN, n.MaxCmdSN = x.window.Numbers()
 	return n
 }
@@ -331,7 +371,7 @@ func (c *conn) stopWaiting() {
 	var late []*task
 	x.mu.Lock()
 	for _, t := range x.tasks {
-		if t.c == c && t.state == receiving && !t.givenUp.IsZero() && !now.Before(t.givenUp) {
+		if (t.c == c || t.c.suspended) && t.state == receiving && !t.givenUp.IsZero() && !now.Before(t.givenUp) {
 			late = append(late, t)
 		}
 	}

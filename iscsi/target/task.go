@@ -35,6 +35,8 @@ type task struct {
 	read        bool
 	unsolicited bool // data without R2Ts are awaited
 	reading     bool // some of them are being received
+	asking      bool // transfer is that of this command
+	immediate   bool
 	ending      bool // it was aborted, and ends when those that are being received have come
 	need        uint32
 	buffer      buffer
@@ -45,13 +47,31 @@ type task struct {
 	givenUp     time.Time  // it was aborted, and its data are not waited for any more from then on
 	bad         scsi.Sense // what was wrong with the data, if Code is set
 
+	retries int      // how often data were asked for again
+	seen    progress // of its data at the last look
+	quiet   int      // looks since then
+
 	data     iscsi.Out // Data-In, the answer if it has status
 	response iscsi.Out
-	left     int // one for the command, and one for each R2T that is being sent; guarded by session.mu
+	left     int // one for the command, one for each R2T that is being sent, and one for what is kept; guarded by session.mu, like those below
 	sense    []byte
+
+	tag      uint32       // of data that are to be acknowledged: its place in session.tasks, and what tells it from others
+	kept     answer       // until it is acknowledged
+	said     iscsi.BHS    // the answer
+	pieces   iscsi.Pieces // of its data, once they are sent
+	expData  uint32       // the first number of those that are not acknowledged
+	snackTag uint32       // of the last R-Data SNACK
+	collapse bool         // the answer is in the last Data-In
+	dropped  bool         // its data are not kept any more
+	counts   bool         // it is to be counted
 }
 
-func (x *session) hasFreeLocked() bool { return x.free != nil || len(x.tasks) < 2*window+immediates }
+// maxTasks is how many tasks there are at most: two windows, of which one may wait until answers have been
+// sent or are acknowledged, and the immediate ones; and one in the hands of each connection.
+const maxTasks = 2*window + immediates + maxConnections
+
+func (x *session) hasFreeLocked() bool { return x.free != nil || len(x.tasks) < maxTasks }
 
 // takeLocked returns a task that is free.
 func (x *session) takeLocked() *task {
@@ -59,7 +79,8 @@ func (x *session) takeLocked() *task {
 		x.free = t.next
 		return t
 	}
-	t := &task{x: x}
+	t := &task{x: x, tag: uint32(len(x.tasks))}
+	t.kept.task = t
 	t.data.Task, t.response.Task = t, t
 	t.Owner = t
 	t.Ended = ended
@@ -111,7 +132,7 @@ func (c *conn) command(p *iscsi.Incoming, t *task) error {
 		t.sent()
 		return err
 	}
-	t.itt = k.ITT
+	t.itt, t.immediate = k.ITT, k.Immediate
 	t.edtl, t.cmdSN, t.lun, t.read = k.EDTL, k.CmdSN, k.LUN, k.Read
 	t.begun, t.unsolicited, t.ending, t.givenUp, t.bad, t.need, t.buffer = false, false, false, time.Time{}, scsi.Sense{}, 0, buffer{}
 	t.CDB, t.Attr = k.CDB, lu.Attr(k.Attr)
@@ -124,6 +145,7 @@ func (c *conn) command(p *iscsi.Incoming, t *task) error {
 	if n, ok := scsi.LUN(k.LUN); ok && t.nexus.Exists() {
 		t.counted = x.countersOf(n)
 	}
+	t.renewLocked() // unlocked: nobody else knows the task
 	t.nexus.Prepare(&t.Task)
 	switch {
 	case k.Read && k.Write || ahs.HasBidiRead: // no command moves data both ways
@@ -135,7 +157,7 @@ func (c *conn) command(p *iscsi.Incoming, t *task) error {
 	}
 	if err := c.firstData(p, &k, t); err != nil {
 		t.sent()
-		return err
+		return c.survive(err, &p.BHS) // the command is dropped, and may come again (RFC 7143 section 7.8)
 	}
 	switch turn, why := x.admit(t, &k); {
 	case turn == iscsi.Never:
@@ -168,11 +190,13 @@ func (x *session) admit(t *task, k *iscsi.Command) (turn iscsi.Turn, why iscsi.R
 	defer x.mu.Unlock()
 	turn = iscsi.Now
 	switch {
+	case !k.Immediate && !x.window.Includes(k.CmdSN): // also a command that is retried without need (section 7.2.1)
+		return iscsi.Never, 0
 	case x.findLocked(k.ITT) != nil:
 		return iscsi.Never, iscsi.RejectTaskInProgress
 	case !k.Immediate:
 		turn = x.window.Admit(k.CmdSN)
-	case x.active >= window+immediates:
+	case x.active >= window+immediates || !x.mayKeepLocked():
 		return iscsi.Never, iscsi.RejectTooManyImmediate
 	}
 	if turn != iscsi.Never {
@@ -231,7 +255,10 @@ func (c *conn) unsolicited(p *iscsi.Incoming) error {
 		t.reading = true
 		err := c.readDataLocked(p, t.buffer.b[d.Offset:min(uint32(len(t.buffer.b)), d.Offset+n)]) // unlocked: ControlNotify holds receiving
 		if t.reading = false; err != nil {
-			return err
+			t.sequence.Lose(int(n))
+			if err = c.survive(err, &p.BHS); err != nil {
+				return err
+			}
 		}
 		if t.ending {
 			x.endAborted(t)
@@ -240,7 +267,7 @@ func (c *conn) unsolicited(p *iscsi.Incoming) error {
 	}
 	if last {
 		t.unsolicited = false
-		if _, whole := t.sequence.Received(); !whole && t.bad.Code == 0 {
+		if _, whole := t.sequence.Received(); !whole && t.bad.Code == 0 && !t.retry(&t.sequence) {
 			t.bad = scsi.Sense{Key: scsi.AbortedCommand, Code: scsi.WriteErrorWrongAmount} // RFC 7143 section 11.4.7.2
 			if t.sequence.Broken() {
 				t.bad.Code = scsi.ProtocolServiceCRC // section 7.9: one of them was lost
@@ -261,6 +288,7 @@ func (c *conn) goOn(t *task) {
 		x.starving = append(x.starving, t)
 		x.mu.Lock()
 		x.hungry = true
+		x.askAllLocked()
 		x.mu.Unlock()
 		return
 	}
@@ -273,7 +301,7 @@ func (c *conn) goOn(t *task) {
 	if !t.Out {
 		got = t.need
 	}
-	t.transfer = iscsi.NewTransfer(got, t.need)
+	t.transfer, t.asking = iscsi.NewTransfer(got, t.need), true
 	c.ask(t)
 }
 
@@ -290,15 +318,7 @@ func (c *conn) ask(t *task) {
 			i++
 		}
 		t.busy[i] = true
-		g := &t.gets[i]
-		g.R2T = iscsi.R2T{LUN: t.lun, ITT: t.itt, R2TSN: sn, Offset: off, Length: n}
-		g.Into = t.buffer.b[off : off+n]
-		g.Memory, g.Remote = t.buffer.memory, t.response.Remote
-		x.mu.Lock()
-		g.R2T.Numbers = c.numbersLocked(false)
-		t.left++
-		c.mover.GetData(g)
-		x.mu.Unlock()
+		c.get(t, &t.gets[i], sn, off, n)
 	}
 	if !t.transfer.Done() {
 		return
@@ -312,6 +332,19 @@ func (c *conn) ask(t *task) {
 	t.nexus.Execute(&t.Task)
 }
 
+// get asks for data of a task.
+func (c *conn) get(t *task, g *iscsi.Get, r2tSN, off, n uint32) {
+	g.R2T = iscsi.R2T{LUN: t.lun, ITT: t.itt, R2TSN: r2tSN, Offset: off, Length: n}
+	g.Into = t.buffer.b[off : off+n]
+	g.Memory, g.Remote = t.buffer.memory, t.response.Remote
+	c.x.mu.Lock()
+	defer c.x.mu.Unlock()
+	g.R2T.Numbers = c.numbersLocked(false)
+	t.left++
+	c.queued++
+	c.mover.GetData(g)
+}
+
 // DataCompletionNotify implements iscsi.Upper.
 func (c *conn) DataCompletionNotify(g *iscsi.Get, whole bool) {
 	c.heard.Store(true)
@@ -321,6 +354,10 @@ func (c *conn) DataCompletionNotify(g *iscsi.Get, whole bool) {
 	t := g.Task.(*task)
 	if t.ending {
 		x.endAborted(t)
+		return
+	}
+	if !whole && t.bad.Code == 0 && t.retry(&g.Sequence) {
+		c.askAgain(t, g)
 		return
 	}
 	for i := range t.gets {
@@ -409,7 +446,7 @@ func ended(l *lu.Task) {
 
 // answerLocked sends what a command has to say.
 func (t *task) answerLocked() {
-	c := t.c
+	c, x := t.c, t.x
 	in, presented := uint32(0), t.InLen
 	if t.Out {
 		presented = t.Length
@@ -417,56 +454,98 @@ func (t *task) answerLocked() {
 		in = t.input()
 	}
 	residual := iscsi.ResidualOf(presented, t.edtl)
-	if t.x.counted.count(t, in); t.counted != nil {
-		t.counted.count(t, in)
+	keeps := c.keepsLocked()
+	if keeps {
+		x.unacked++
 	}
-	collapse := in > 0 && t.Status == scsi.Good && !c.values.Bool(iscsi.KeyRDMAExtensions)
-	if in > 0 {
-		d := iscsi.DataIn{Final: true, LUN: [8]byte{}, ITT: t.itt, TTT: iscsi.NoTag, HasStatus: collapse}
-		d.Numbers = c.numbersLocked(collapse)
-		if collapse {
+	if t.counts {
+		t.counts = false
+		if x.counted.count(t, in); t.counted != nil {
+			t.counted.count(t, in)
+		}
+	}
+	rdma := c.values.Bool(iscsi.KeyRDMAExtensions)
+	sends, expDataSN := in > 0, uint32(0)
+	if in > 0 && !rdma {
+		if t.pieces.End == 0 {
+			t.pieces = iscsi.Pieces{Segment: uint32(c.mover.Segment()), Burst: c.values[iscsi.KeyMaxBurstLength], End: in}
+		}
+		expDataSN = t.pieces.Next()
+		t.data.Pieces, t.data.From, t.data.To = t.pieces, t.pieces.SN, expDataSN
+		sends = t.data.From != t.data.To
+	}
+	t.collapse = sends && t.Status == scsi.Good && !rdma && t.snackTag == 0
+	var statSN uint32
+	if sends {
+		d := iscsi.DataIn{Final: true, LUN: t.lun, ITT: t.itt, TTT: t.tag, HasStatus: t.collapse}
+		d.Numbers = c.numbersLocked(t.collapse)
+		if t.collapse {
 			d.Residual, d.Status = residual, uint8(t.Status)
+			statSN = d.StatSN
 		} else {
 			d.StatSN = 0
 			t.left++
 		}
 		d.Put(&t.data.BHS)
 		t.data.Data, t.data.Memory = t.buffer.b[:in], t.buffer.memory
+		c.queued++
 		c.mover.PutData(&t.data)
 	}
-	if collapse {
-		return
+	if t.sense = t.sense[:0]; !t.collapse {
+		if t.Status == scsi.CheckCondition {
+			t.sense = iscsi.AppendSense(t.sense, t.Sense())
+		}
+		r := iscsi.Response{Residual: residual, Status: uint8(t.Status), ITT: t.itt, SNACKTag: t.snackTag, ExpDataSN: expDataSN, Numbers: c.numbersLocked(true)}
+		statSN = r.StatSN
+		r.Put(&t.response.BHS)
+		t.response.Data = t.sense
+		c.sendLocked(&t.response)
 	}
-	t.sense = t.sense[:0]
-	if t.Status == scsi.CheckCondition {
-		t.sense = iscsi.AppendSense(t.sense, t.Sense())
+	if keeps {
+		t.keepLocked(statSN, in)
 	}
-	r := iscsi.Response{Residual: residual, Status: uint8(t.Status), ITT: t.itt, Numbers: c.numbersLocked(true)}
-	r.Put(&t.response.BHS)
-	t.response.Data = t.sense
-	c.mover.SendControl(&t.response)
 }
 
-// sent gives the task back when all of its answer has been sent.
-func (t *task) sent() {
+// sent gives the task back when all of its answer has been sent, and nothing of it is kept.
+func (t *task) sent() { t.sentBy(nil) }
+
+// sentBy is sent of something that a connection has sent, nil: of nothing.
+func (t *task) sentBy(by *conn) {
 	x := t.x
 	x.mu.Lock()
-	if t.left--; t.left > 0 {
-		x.mu.Unlock()
-		return
+	if by != nil {
+		if by.queued--; by.suspended {
+			x.change.Broadcast()
+		}
 	}
-	b := t.buffer
-	t.buffer = buffer{}
-	x.takeMemoryLocked(-size(len(b.b)))
-	t.state = idle
-	t.busy = [maxR2T]bool{}
-	fed, c := x.hungry, t.c
-	t.next, x.free = x.free, t
-	x.change.Broadcast()
+	b, fed := t.releaseLocked()
+	c := t.c
 	x.mu.Unlock()
 	x.pool.put(b)
 	if fed {
 		x.fed.Store(true)
 		c.mover.Wake()
 	}
+}
+
+// releaseLocked is the end of one of those things that a task waits for before it is free. It returns the
+// buffer that is to be given back, and whether others wait for memory.
+func (t *task) releaseLocked() (b buffer, fed bool) {
+	x := t.x
+	if t.left--; t.left > 0 {
+		return b, false
+	}
+	b, fed = t.takeBufferLocked()
+	t.state = idle
+	t.busy = [maxR2T]bool{}
+	t.next, x.free = x.free, t
+	x.change.Broadcast()
+	return b, fed
+}
+
+// takeBufferLocked takes a task's buffer from it.
+func (t *task) takeBufferLocked() (b buffer, fed bool) {
+	b, t.buffer = t.buffer, buffer{}
+	t.x.takeMemoryLocked(-size(len(b.b)))
+	return b, t.x.hungry
 }

@@ -30,7 +30,7 @@ func (c *conn) request(p *iscsi.Incoming) error {
 	if n := min(p.BHS.DataLen(), most); n > 0 {
 		data = make([]byte, n)
 		if err := c.readDataLocked(p, data); err != nil { // unlocked: ControlNotify holds receiving
-			return err
+			return c.survive(err, &p.BHS)
 		}
 	}
 	x.mu.Lock()

@@ -37,14 +37,14 @@ type Conn struct {
 	finished  bool // ReadData was called
 	headerCRC bool
 	dataCRC   bool
-	maxRecv   int // the longest data segment that is taken
+	recovers  bool // from damaged data: ErrorRecoveryLevel is above 0
+	maxRecv   int  // the longest data segment that is taken
 
 	// Owned by whoever set flushing.
-	sock     *sockio.Writer
-	arena    []byte
-	maxBurst int
-	loop     func()
-	batch    iscsi.OutQueue
+	sock  *sockio.Writer
+	arena []byte
+	loop  func()
+	batch iscsi.OutQueue
 
 	woken, ending atomic.Bool
 	maxSend       atomic.Uint32 // the longest data segment that the initiator takes
@@ -53,15 +53,16 @@ type Conn struct {
 	change   sync.Cond  // flushing ended, or a batch was sent
 	queued   iscsi.OutQueue
 	flushing bool
-	dead     bool // nothing can be sent any more
-	gets     []*iscsi.Get
-	freeTTT  []uint32   // indexes in gets
-	placing  *iscsi.Get // its data are being received
+	dead     bool         // nothing can be sent any more
+	gets     []*iscsi.Get // by the lower 16 bits of their transfer tags
+	freeTTT  []uint32     // tags that are free; of each slot of gets the next one
+	placing  *iscsi.Get   // its data are being received
 }
 
 var (
 	_ iscsi.Stream    = (*Conn)(nil)
 	_ iscsi.Datamover = (*Conn)(nil)
+	_ iscsi.Abandoner = (*Conn)(nil)
 )
 
 // NewConn returns a connection that begins with its login.
@@ -242,7 +243,7 @@ func (c *Conn) NoticeKeyValues(v *iscsi.Values, declared uint32) error {
 	c.headerCRC = v[iscsi.KeyHeaderDigest] == iscsi.DigestCRC32C
 	c.dataCRC = v[iscsi.KeyDataDigest] == iscsi.DigestCRC32C
 	c.maxRecv = int(declared)
-	c.maxBurst = int(v[iscsi.KeyMaxBurstLength])
+	c.recovers = v[iscsi.KeyErrorRecoveryLevel] > 0
 	c.NoticeSegment(v[iscsi.KeyMaxRecvDataSegmentLength])
 	return nil
 }
@@ -296,11 +297,24 @@ func (c *Conn) receiveLoop() error {
 			return err
 		}
 		if !c.finished {
-			if err := c.finish(0, false); err != nil {
+			if err := c.drop(); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// drop drops the data segment. Where damaged data are recovered from, the initiator is told of them even if
+// nobody wants them.
+func (c *Conn) drop() error { return c.survive(c.finish(0, c.recovers)) }
+
+// survive tells of damaged data, if that is why reading them has failed and they do not end the connection.
+func (c *Conn) survive(err error) error {
+	if c.recovers && errors.Is(err, iscsi.ErrDigest) {
+		c.upper.DigestNotify(&c.in.BHS)
+		return nil
+	}
+	return err
 }
 
 // solicited places data that an R2T has asked for. Data for a tag that is not known are those of a
@@ -308,15 +322,19 @@ func (c *Conn) receiveLoop() error {
 func (c *Conn) solicited(d *iscsi.DataOut) error {
 	g := c.asked(d.TTT, d.ITT)
 	if g == nil {
-		return c.finish(0, false)
+		return c.drop()
 	}
-	place, ended := g.Sequence.Take(d, c.segment)
+	n := c.segment
+	place, ended := g.Sequence.Take(d, n)
 	if place {
 		at := d.Offset - g.R2T.Offset
-		if err := c.readData(g.Into[at : at+uint32(c.segment)]); err != nil {
-			return err
+		if err := c.readData(g.Into[at : at+uint32(n)]); err != nil {
+			g.Sequence.Lose(n)
+			if err = c.survive(err); err != nil {
+				return err
+			}
 		}
-	} else if err := c.finish(0, false); err != nil {
+	} else if err := c.drop(); err != nil {
 		return err
 	}
 	switch {
@@ -335,10 +353,10 @@ func (c *Conn) solicited(d *iscsi.DataOut) error {
 func (c *Conn) asked(ttt, itt uint32) *iscsi.Get {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for int(ttt) < len(c.gets) {
-		g := c.gets[ttt]
+	for i := int(ttt & slotMask); i < len(c.gets); {
+		g := c.gets[i]
 		switch {
-		case g == nil || g.R2T.ITT != itt:
+		case g == nil || g.R2T.TTT != ttt || g.R2T.ITT != itt:
 			return nil
 		case !g.Out.Queued:
 			c.placing = g
@@ -360,14 +378,33 @@ func (c *Conn) placed(g *iscsi.Get, ended bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.placing = nil
-	ttt := g.R2T.TTT
-	if c.gets[ttt] != g {
+	if c.gets[g.R2T.TTT&slotMask] != g {
 		return false
 	}
 	if ended {
-		c.gets[ttt] = nil
-		c.freeTTT = append(c.freeTTT, ttt)
+		c.forgetLocked(g)
 	}
+	return true
+}
+
+// slotMask is what of a transfer tag is its place in Conn.gets. The rest tells those apart that had the same
+// place: what answers an earlier R2T is dropped. There are far fewer Gets than places.
+const slotMask = 1<<16 - 1
+
+// forgetLocked forgets a Get that there is.
+func (c *Conn) forgetLocked(g *iscsi.Get) {
+	c.gets[g.R2T.TTT&slotMask] = nil
+	c.freeTTT = append(c.freeTTT, g.R2T.TTT+slotMask+1)
+}
+
+// Abandon implements iscsi.Abandoner.
+func (c *Conn) Abandon(g *iscsi.Get) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g == c.placing || g.Out.Queued {
+		return false
+	}
+	c.forgetLocked(g)
 	return true
 }
 
@@ -375,11 +412,10 @@ func (c *Conn) placed(g *iscsi.Get, ended bool) bool {
 func (c *Conn) DeallocateTaskResources(itt uint32) (placing bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, g := range c.gets {
+	for _, g := range c.gets {
 		if g != nil && g.R2T.ITT == itt {
 			placing = placing || g == c.placing
-			c.gets[i] = nil
-			c.freeTTT = append(c.freeTTT, uint32(i))
+			c.forgetLocked(g)
 		}
 	}
 	return placing

@@ -2,11 +2,13 @@ package tcp_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/internal/crc32c"
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/iscsi/tcp"
 )
@@ -19,6 +21,7 @@ type upper struct {
 	data      []byte
 	completed []bool
 	sent      int
+	damaged   int
 }
 
 func (u *upper) ControlNotify(p *iscsi.Incoming) error {
@@ -36,7 +39,8 @@ func (u *upper) SentNotify(*iscsi.Out) { u.sent++ }
 func (u *upper) DataCompletionNotify(_ *iscsi.Get, whole bool) {
 	u.completed = append(u.completed, whole)
 }
-func (u *upper) IdleNotify() { u.c.Flush() }
+func (u *upper) DigestNotify(*iscsi.BHS) { u.damaged++ }
+func (u *upper) IdleNotify()             { u.c.Flush() }
 
 // stream is a connection that has said all that it says.
 type stream struct {
@@ -57,15 +61,19 @@ func pdu(put func(h *iscsi.BHS), data []byte) []byte {
 
 // play has a connection receive said.
 func play(t *testing.T, said []byte, g *iscsi.Get, digests bool) (*upper, error) {
-	near, far := net.Pipe()
-	far.Close()
-	c := tcp.NewConn(&stream{Conn: near, in: bytes.NewReader(said)})
-	u := &upper{c: c, get: g}
 	v := iscsi.DefaultValues()
 	if digests {
 		v[iscsi.KeyHeaderDigest], v[iscsi.KeyDataDigest] = iscsi.DigestCRC32C, iscsi.DigestCRC32C
 	}
-	c.NoticeKeyValues(&v, 4096)
+	return playWith(t, said, g, &v)
+}
+
+func playWith(t *testing.T, said []byte, g *iscsi.Get, v *iscsi.Values) (*upper, error) {
+	near, far := net.Pipe()
+	far.Close()
+	c := tcp.NewConn(&stream{Conn: near, in: bytes.NewReader(said)})
+	u := &upper{c: c, get: g}
+	c.NoticeKeyValues(v, 4096)
 	return u, c.Run(u)
 }
 
@@ -140,6 +148,75 @@ func TestLimitsAndDigests(t *testing.T) {
 	}
 	if _, err := play(t, pdu(nop.PutOut, make([]byte, 9))[:50], nil, false); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Error(err)
+	}
+}
+
+// signed adds the digests to PDUs that have none, and damages the data of one.
+func signed(damaged int, pdus ...[]byte) (said []byte) {
+	for i, p := range pdus {
+		said = binary.LittleEndian.AppendUint32(append(said, p[:iscsi.BHSLen]...), crc32c.Checksum(p[:iscsi.BHSLen]))
+		if data := p[iscsi.BHSLen:]; len(data) > 0 {
+			sum := crc32c.Checksum(data)
+			if i == damaged {
+				sum++
+			}
+			said = binary.LittleEndian.AppendUint32(append(said, data...), sum)
+		}
+	}
+	return said
+}
+
+// TestDamagedDataAreRecoveredFrom: at ErrorRecoveryLevel 1 damaged data are told of, whoever they are for, and those
+// that were asked for are not whole: what is to be asked for again begins with them (RFC 7143 section 7.8).
+func TestDamagedDataAreRecoveredFrom(t *testing.T) {
+	k := iscsi.Command{Final: true, Write: true, ITT: 3, EDTL: 1000}
+	d := iscsi.DataOut{ITT: 3, TTT: 0}
+	e := iscsi.DataOut{Final: true, ITT: 3, TTT: 0, DataSN: 1, Offset: 400}
+	nobody := iscsi.DataOut{Final: true, ITT: 4, TTT: 7}
+	pdus := [][]byte{pdu(k.Put, nil), pdu(d.Put, make([]byte, 400)), pdu(e.Put, make([]byte, 600)), pdu(nobody.Put, make([]byte, 100))}
+	v := iscsi.DefaultValues()
+	v[iscsi.KeyHeaderDigest], v[iscsi.KeyDataDigest] = iscsi.DigestCRC32C, iscsi.DigestCRC32C
+	for damaged, from := range map[int]uint32{1: 0, 2: 400, 3: 1000, -1: 1000} {
+		v[iscsi.KeyErrorRecoveryLevel] = 1
+		g := &iscsi.Get{R2T: iscsi.R2T{ITT: 3, Length: 1000}, Into: make([]byte, 1000)}
+		u, err := playWith(t, signed(damaged, pdus...), g, &v)
+		if off, whole := g.Sequence.Received(); err != nil || off != from || whole != (from == 1000) || len(u.completed) != 1 || u.completed[0] != whole || u.damaged != btoi(damaged >= 0) {
+			t.Errorf("%d: %v, %d %v, %+v", damaged, err, off, whole, u)
+		}
+		v[iscsi.KeyErrorRecoveryLevel] = 0
+		g = &iscsi.Get{R2T: iscsi.R2T{ITT: 3, Length: 1000}, Into: make([]byte, 1000)}
+		if u, err := playWith(t, signed(damaged, pdus...), g, &v); (damaged == 1 || damaged == 2) != errors.Is(err, iscsi.ErrDigest) || u.damaged != 0 {
+			t.Errorf("%d at level 0: %v, %+v", damaged, err, u)
+		}
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// TestAbandon: what comes in answer to an R2T that was given up is dropped, also after another one has its place.
+func TestAbandon(t *testing.T) {
+	near, far := net.Pipe()
+	far.Close()
+	c := tcp.NewConn(&stream{Conn: near})
+	v := iscsi.DefaultValues()
+	c.NoticeKeyValues(&v, 4096)
+	first, second := &iscsi.Get{R2T: iscsi.R2T{ITT: 3, Length: 10}}, &iscsi.Get{R2T: iscsi.R2T{ITT: 3, Length: 10}}
+	c.GetData(first)
+	if c.Abandon(first) {
+		t.Error("it has not been sent, and is given up")
+	}
+	first.Out.Queued = false // as it is after it was sent
+	if !c.Abandon(first) {
+		t.Error("it is not given up")
+	}
+	c.GetData(second)
+	if first.R2T.TTT == second.R2T.TTT || second.R2T.TTT == iscsi.NoTag {
+		t.Errorf("%#x, %#x", first.R2T.TTT, second.R2T.TTT)
 	}
 }
 

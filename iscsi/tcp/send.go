@@ -36,7 +36,7 @@ func (c *Conn) GetData(g *iscsi.Get) {
 	if n := len(c.freeTTT); n > 0 {
 		g.R2T.TTT = c.freeTTT[n-1]
 		c.freeTTT = c.freeTTT[:n-1]
-		c.gets[g.R2T.TTT] = g
+		c.gets[g.R2T.TTT&slotMask] = g
 	} else {
 		g.R2T.TTT = uint32(len(c.gets))
 		c.gets = append(c.gets, g)
@@ -159,22 +159,11 @@ func (c *Conn) load(batch *iscsi.OutQueue) {
 			c.pdu(&o.BHS, o.Data)
 			continue
 		}
-		sn, off := o.BHS.DataSN(), o.BHS.BufferOffset()
-		h := o.BHS
-		most := int(c.maxSend.Load())
-		left := c.maxBurst // of this sequence (RFC 7143 section 11.7.1)
-		for data := o.Data; ; sn++ {
-			n := min(len(data), most, left)
-			if left -= n; left == 0 {
-				left = c.maxBurst
-			}
-			piece := h
-			piece.SetPiece(sn, off, left == c.maxBurst, n == len(data))
-			c.pdu(&piece, data[:n])
-			if data = data[n:]; len(data) == 0 {
-				break
-			}
-			off += uint32(n)
+		for sn := o.From; sn != o.To; sn++ {
+			p := o.Pieces.At(sn)
+			h := o.BHS
+			h.SetPiece(p, c.recovers)
+			c.pdu(&h, o.Data[p.Offset:p.Offset+p.Len])
 		}
 	}
 }
