@@ -29,8 +29,8 @@ type initiator struct {
 	statSN uint32
 }
 
-// login logs in to LUNs at a port of this host, and returns the status of that.
-func login(t *testing.T, port uint16, name string) (*initiator, iscsi.LoginStatus) {
+// login logs in to LUNs at a port of this host, with further keys, and returns the status of that.
+func login(t *testing.T, port uint16, name string, keys ...string) (*initiator, iscsi.LoginStatus) {
 	t.Helper()
 	nc, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
@@ -42,7 +42,7 @@ func login(t *testing.T, port uint16, name string) (*initiator, iscsi.LoginStatu
 	q := iscsi.LoginRequest{Transit: true, CSG: iscsi.Operational, NSG: iscsi.FullFeature, ISID: [6]byte{0x80, 1}, CmdSN: 1}
 	var h iscsi.BHS
 	q.Put(&h)
-	x.send(&h, []byte("InitiatorName="+name+"\x00TargetName="+diskIQN+"\x00"))
+	x.send(&h, []byte(strings.Join(append(keys, "InitiatorName="+name, "TargetName="+diskIQN, ""), "\x00")))
 	h, _, err = x.receive()
 	if err != nil {
 		return nil, iscsi.LoginUnavailable
@@ -55,12 +55,12 @@ func login(t *testing.T, port uint16, name string) (*initiator, iscsi.LoginStatu
 }
 
 // mustLogin is login once the target is there. The unit attention of LUN 0 is taken.
-func mustLogin(t *testing.T, port uint16, name string) *initiator {
+func mustLogin(t *testing.T, port uint16, name string, keys ...string) *initiator {
 	t.Helper()
 	var x *initiator
 	eventually(t, "the initiator is logged in", func() bool {
 		var st iscsi.LoginStatus
-		x, st = login(t, port, name)
+		x, st = login(t, port, name, keys...)
 		return st == iscsi.LoginOK
 	})
 	x.do(0, nil, 0, scsi.TestUnitReady)
@@ -483,6 +483,45 @@ func TestReloadLeavesSessionsThatMayGoOn(t *testing.T) {
 	if _, st := login(t, port, "iqn.x:j"); st == iscsi.LoginOK {
 		t.Error("a host that is no peer is let in")
 	}
+}
+
+// TestErrorRecoveryLevelOfATarget: it is 1 if nobody says otherwise, and what a file says from the next login on. A
+// connection that fails at level 2 is shown until its time is over.
+func TestErrorRecoveryLevelOfATarget(t *testing.T) {
+	_, beta, _ := pair(t, 1<<20)
+	port := beta.disks(api.LUNSpec{Path: beta.image("other.img", 1<<20)})
+	if l := beta.target().ErrorRecoveryLevel; l == nil || *l != 1 {
+		t.Errorf("%v", l)
+	}
+	for _, c := range []struct {
+		file string
+		want uint32
+	}{{"", 1}, {", error_recovery_level: 0", 0}, {", error_recovery_level: 2", 2}} {
+		beta.write("targets.d/disks.yaml", fmt.Sprintf("{name: disks, iqn: \"%s\", port: %d, luns: [{number: 0, path: other.img}], peers: [alpha]%s}", diskIQN, port, c.file))
+		if _, err := beta.api.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		x := mustLogin(t, port, "iqn.x:i", "ErrorRecoveryLevel=2")
+		s := beta.status().TargetSessions
+		if len(s) != 1 || s[0].Recovery != c.want || s[0].Connections != 1 || s[0].Failed != 0 {
+			t.Errorf("%q: %+v", c.file, s)
+		}
+		x.nc.Close()
+		eventually(t, "the connection has ended", func() bool {
+			s = beta.status().TargetSessions
+			return len(s) == 0 || s[0].Connections == 0
+		})
+		if c.want < 2 {
+			eventually(t, "the session has ended", func() bool { return len(beta.status().TargetSessions) == 0 })
+		} else if len(s) != 1 || s[0].Failed != 1 {
+			t.Errorf("%q: %+v", c.file, s)
+		}
+	}
+	s, err := beta.api.EndTargetSession(t.Context(), beta.status().TargetSessions[0].ID)
+	if err != nil || s.Recovery != 2 {
+		t.Errorf("%v: %+v", err, s)
+	}
+	eventually(t, "the session has ended", func() bool { return len(beta.status().TargetSessions) == 0 })
 }
 
 // TestSecretsOfInitiators: who has the secret comes in, and no log or answer shows one.

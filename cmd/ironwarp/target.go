@@ -34,6 +34,7 @@ func (w *ironwarp) targetCommand() *cli.Command {
 					&cli.UintFlag{Name: "port", Usage: "TCP `PORT` of the portals", Value: config.DefaultISCSIPort},
 					&cli.StringFlag{Name: "redirect", Usage: "send initiators to `ADDRESS`, with :PORT behind it if that is not 3260"},
 					&cli.BoolFlag{Name: "redirect-permanent", Usage: "and tell them that this is for good"},
+					&cli.UintFlag{Name: "error-recovery-level", Usage: "the highest `LEVEL` that initiators may have: 1 asks again for damaged data, 2 also keeps commands of a connection that fails for another", Value: config.DefaultErrorRecoveryLevel},
 					&cli.BoolFlag{Name: "insecure-undeclared", Usage: "hosts that are no peers may log in, in clear: for labs only"},
 				)...),
 				Action: w.targetAdd,
@@ -63,8 +64,12 @@ func (w *ironwarp) targetAdd(c *cli.Context) error {
 	if c.Uint("port") > 65535 {
 		return &usageError{msg: fmt.Sprintf("port %d is out of range", c.Uint("port")), fix: "allowed: 1 to 65535"}
 	}
+	level := uint32(min(c.Uint("error-recovery-level"), config.MaxErrorRecoveryLevel+1))
+	if level > config.MaxErrorRecoveryLevel {
+		return &usageError{msg: "this is no error recovery level", fix: fmt.Sprintf("allowed: 0 to %d", config.MaxErrorRecoveryLevel)}
+	}
 	spec := api.TargetSpec{Name: c.Args().First(), IQN: c.String("iqn"), Alias: c.String("alias"), Port: uint16(c.Uint("port")), Addresses: c.StringSlice("address"),
-		Peers: c.StringSlice("peer"), Initiators: c.StringSlice("initiator"), InsecureUndeclared: c.Bool("insecure-undeclared"), Redirect: c.String("redirect"), RedirectPermanent: c.Bool("redirect-permanent")}
+		Peers: c.StringSlice("peer"), Initiators: c.StringSlice("initiator"), ErrorRecoveryLevel: &level, InsecureUndeclared: c.Bool("insecure-undeclared"), Redirect: c.String("redirect"), RedirectPermanent: c.Bool("redirect-permanent")}
 	secret, err := fileFlag(c, "chap-secret-file")
 	if err != nil {
 		return err
@@ -147,6 +152,9 @@ func (w *ironwarp) targetShow(c *cli.Context) error {
 			line("anybody", w.bad("hosts that are no peers may log in, in clear"))
 		}
 		line("initiators", orDash(strings.Join(v.Initiators, " ")))
+		if v.ErrorRecoveryLevel != nil {
+			line("error recovery", fmt.Sprintf("up to level %d", *v.ErrorRecoveryLevel))
+		}
 		for _, u := range v.CHAP {
 			line("chap", u.User+" "+u.SecretFile)
 		}
@@ -172,15 +180,24 @@ func (w *ironwarp) targetSessions(c *cli.Context) error {
 }
 
 func (w *ironwarp) targetSessionTable(all []api.TargetSession) {
-	t := w.sheet("session", "target", "peer", "initiator", "?chap", "?from", "?>age", ">in flight", "?>read", "?>written", ">errors")
+	t := w.sheet("session", "target", "peer", "initiator", "?chap", "?from", "?>age", "?recovery", ">in flight", "?>read", "?>written", ">errors")
 	for _, s := range all {
 		target := s.Target
 		if s.Discovery {
 			target = "(discovery)"
 		}
-		t.row(s.ID, target, orDash(s.Peer), s.Initiator, orDash(s.CHAP), s.Address, ageText(s.AgeSeconds), s.InFlight, bytesText(float64(s.IO.ReadBytes)), bytesText(float64(s.IO.WriteBytes)), s.IO.Errors)
+		t.row(s.ID, target, orDash(s.Peer), s.Initiator, orDash(s.CHAP), s.Address, ageText(s.AgeSeconds), recoveryText(&s), s.InFlight, bytesText(float64(s.IO.ReadBytes)), bytesText(float64(s.IO.WriteBytes)), s.IO.Errors)
 	}
 	t.print()
+}
+
+// recoveryText is a session's ErrorRecoveryLevel, and how many connections have failed whose commands wait.
+func recoveryText(s *api.TargetSession) string {
+	text := fmt.Sprint(s.Recovery)
+	if s.Failed > 0 {
+		text += fmt.Sprintf(", %d failed", s.Failed)
+	}
+	return text
 }
 
 func (w *ironwarp) targetSessionEnd(c *cli.Context) error {

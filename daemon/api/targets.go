@@ -26,9 +26,10 @@ type TargetSpec struct {
 	Peers              []string   `json:"peers"`               // whose initiators may log in
 	Initiators         []string   `json:"initiators"`          // that may; none: any on these peers
 	CHAP               []CHAPUser `json:"chap,omitempty"`
-	InsecureUndeclared bool       `json:"insecure_undeclared,omitempty"` // hosts that are no peers may log in, in clear
-	Redirect           string     `json:"redirect,omitempty"`            // where initiators are sent, as host or host:port
-	RedirectPermanent  bool       `json:"redirect_permanent,omitempty"`  // for good
+	ErrorRecoveryLevel *uint32    `json:"error_recovery_level,omitempty"` // the highest that initiators may have, 0 to 2; absent: 1
+	InsecureUndeclared bool       `json:"insecure_undeclared,omitempty"`  // hosts that are no peers may log in, in clear
+	Redirect           string     `json:"redirect,omitempty"`             // where initiators are sent, as host or host:port
+	RedirectPermanent  bool       `json:"redirect_permanent,omitempty"`   // for good
 	LUNs               []LUNSpec  `json:"luns"`
 }
 
@@ -91,6 +92,9 @@ type TargetSession struct {
 	AgeSeconds   float64 `json:"age_seconds"`
 	HeaderDigest bool    `json:"header_digest"`
 	DataDigest   bool    `json:"data_digest"`
+	Recovery     uint32  `json:"error_recovery_level"`
+	Connections  int     `json:"connections"`
+	Failed       int     `json:"failed_connections,omitempty"` // whose commands wait for another
 	InFlight     int     `json:"in_flight"`
 	IO           IO      `json:"io"`
 }

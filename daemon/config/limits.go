@@ -21,6 +21,15 @@ const (
 	DefaultISCSISessions = 256
 	MaxISCSISessions     = 16384 // see DefaultISCSISessions
 
+	// DefaultErrorRecoveryLevel is what a target offers if its file does not say (RFC 7143 section 13.20).
+	// Level 1 costs nothing unless an initiator asks for it, and makes of damage within a connection less than
+	// the end of all that is under way. Level 2 also retains for a time what a connection had that has failed,
+	// which is for who wants it.
+	DefaultErrorRecoveryLevel = 1
+
+	// MaxErrorRecoveryLevel is the highest that there is.
+	MaxErrorRecoveryLevel = 2
+
 	// MaxPaths is how many further paths a peer may have, and further pairs of addresses
 	// an association: each costs an IKE SA, a path the memory of a session, and SCTP probes
 	// each pair.

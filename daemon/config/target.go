@@ -25,6 +25,7 @@ type Target struct {
 	Peers      []string     // whose initiators may log in, as Export.Allow; sorted
 	Initiators []string     // by their iSCSI names; empty: any
 	CHAP       []CHAPUser   // empty: nobody is asked
+	Recovery   uint32       // the highest ErrorRecoveryLevel that initiators may have
 	Undeclared bool         // insecure_undeclared: hosts that are no peers may log in, in clear
 	Redirect   string       // where initiators are sent, as host or host:port; empty: they are served here
 	Moved      bool         // redirect_permanent: for good
@@ -52,7 +53,7 @@ type LUN struct {
 
 // Equal reports whether two declarations are the same, wherever they are written.
 func (t Target) Equal(u Target) bool {
-	return t.Name == u.Name && t.IQN == u.IQN && t.Alias == u.Alias && t.Port == u.Port && t.Undeclared == u.Undeclared && t.Redirect == u.Redirect && t.Moved == u.Moved && slices.Equal(t.Addresses, u.Addresses) &&
+	return t.Name == u.Name && t.IQN == u.IQN && t.Alias == u.Alias && t.Port == u.Port && t.Recovery == u.Recovery && t.Undeclared == u.Undeclared && t.Redirect == u.Redirect && t.Moved == u.Moved && slices.Equal(t.Addresses, u.Addresses) &&
 		slices.Equal(t.Peers, u.Peers) && slices.Equal(t.Initiators, u.Initiators) && slices.Equal(t.CHAP, u.CHAP) && slices.Equal(t.LUNs, u.LUNs)
 }
 
@@ -138,16 +139,17 @@ func DefaultIQN(host, name string) string {
 }
 
 func (d *decoder) target(n ast.Node) Target {
-	t := Target{Origin: d.pos(n), Port: DefaultISCSIPort}
+	t := Target{Origin: d.pos(n), Port: DefaultISCSIPort, Recovery: DefaultErrorRecoveryLevel}
 	faults := len(d.errs)
 	d.mapping(n, "a target", fields{
-		"name":                d.str("target name", &t.Name, CheckTargetName),
-		"iqn":                 d.str("iqn", &t.IQN, CheckIQN),
-		"alias":               d.str("alias", &t.Alias, checkAlias),
-		"port":                d.integer("port", 1, 65535, func(v uint64) { t.Port = uint16(v) }),
-		"insecure_undeclared": d.boolean("insecure_undeclared", &t.Undeclared),
-		"redirect":            d.str("redirect", &t.Redirect, CheckRedirect),
-		"redirect_permanent":  d.boolean("redirect_permanent", &t.Moved),
+		"name":                 d.str("target name", &t.Name, CheckTargetName),
+		"iqn":                  d.str("iqn", &t.IQN, CheckIQN),
+		"alias":                d.str("alias", &t.Alias, checkAlias),
+		"port":                 d.integer("port", 1, 65535, func(v uint64) { t.Port = uint16(v) }),
+		"insecure_undeclared":  d.boolean("insecure_undeclared", &t.Undeclared),
+		"redirect":             d.str("redirect", &t.Redirect, CheckRedirect),
+		"redirect_permanent":   d.boolean("redirect_permanent", &t.Moved),
+		"error_recovery_level": d.integer("error_recovery_level", 0, MaxErrorRecoveryLevel, func(v uint64) { t.Recovery = uint32(v) }),
 		"addresses": func(n ast.Node) {
 			d.sequence(n, "addresses", d.addr("portal address", func(a netip.Addr) { t.Addresses = append(t.Addresses, a) }))
 		},
@@ -338,6 +340,7 @@ type targetFile struct {
 	Undeclared bool       `yaml:"insecure_undeclared,omitempty"`
 	Redirect   string     `yaml:"redirect,omitempty"`
 	Moved      bool       `yaml:"redirect_permanent,omitempty"`
+	Recovery   *uint32    `yaml:"error_recovery_level,omitempty"`
 	LUNs       []lunFile  `yaml:"luns,omitempty"`
 }
 
@@ -363,6 +366,9 @@ func fileOfTarget(t Target) targetFile {
 	f := targetFile{Name: t.Name, IQN: t.IQN, Alias: t.Alias, Peers: t.Peers, Initiators: t.Initiators, Undeclared: t.Undeclared, Redirect: t.Redirect, Moved: t.Moved}
 	if t.Port != DefaultISCSIPort {
 		f.Port = t.Port
+	}
+	if t.Recovery != DefaultErrorRecoveryLevel {
+		f.Recovery = &t.Recovery
 	}
 	for _, a := range t.Addresses {
 		f.Addresses = append(f.Addresses, a.String())

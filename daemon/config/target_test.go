@@ -19,6 +19,8 @@ func TestTargetsAreChecked(t *testing.T) {
 		{good + "peers: [gamma]", "allows gamma, which is no configured peer"},
 		{good + "port: 7471", "which this host listens on for RDMA streams"},
 		{good + "size: 1", "size"},
+		{good + "error_recovery_level: 2", ""},
+		{good + "error_recovery_level: 3", "allowed: 0 to 2"},
 		{"name: disks", "target disks without iqn"},
 		{"iqn: iqn.2026-01.org.example:disks", "a target without name"},
 		{"name: disks\niqn: iqn.2026-13.org.example", "is no iSCSI name"},
@@ -102,6 +104,36 @@ func TestDefaultIQNIsAName(t *testing.T) {
 	for _, host := range []string{"alpha", "Alpha.Example.ORG", "-", "ünïcode_1"} {
 		if err := CheckIQN(DefaultIQN(host, "Disk_1.a")); err != nil {
 			t.Errorf("%q: %s %v", host, DefaultIQN(host, "Disk_1.a"), err)
+		}
+	}
+}
+
+// TestErrorRecoveryLevelIsKept: what a target offers is what its file says, also after the file was changed by a
+// command, and what is the default stays so.
+func TestErrorRecoveryLevelIsKept(t *testing.T) {
+	main := filepath.Join(t.TempDir(), "ironwarp.yaml")
+	if err := os.WriteFile(main, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for level := range uint32(MaxErrorRecoveryLevel + 1) {
+		name := "disk" + string(rune('0'+level))
+		path, err := AddTarget(main, Target{Name: name, IQN: DefaultIQN("host", name), Port: DefaultISCSIPort, Recovery: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := SetTarget(main, name, func(x *Target) error { x.Alias = "x"; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil || strings.Contains(string(text), "error_recovery_level") != (level != DefaultErrorRecoveryLevel) {
+			t.Errorf("%v: %s", err, text)
+		}
+		c, err := Load(main, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x, ok := c.Target(name); !ok || x.Recovery != level || x.Alias != "x" {
+			t.Errorf("%+v", x)
 		}
 	}
 }

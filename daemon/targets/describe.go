@@ -86,7 +86,7 @@ func (t *Targets) Sessions() []api.TargetSession {
 	for _, i := range t.server.Sessions() {
 		v := api.TargetSession{ID: sessionID(i.TSIH), Target: names[i.Target], IQN: i.Target, Initiator: i.Initiator, ISID: fmt.Sprintf("%x", i.ISID), CHAP: i.CHAPName, Discovery: i.Discovery,
 			Identity: i.Origin.Peer, Address: i.Origin.Remote.String(), Portal: i.Origin.Local.String(), AgeSeconds: now.Sub(i.Since).Seconds(), HeaderDigest: i.HeaderDigest, DataDigest: i.DataSums,
-			InFlight: i.Active, IO: ioOf(i.IO)}
+			Recovery: i.ErrorRecoveryLevel, Connections: i.Connections, Failed: i.Failed, InFlight: i.Active, IO: ioOf(i.IO)}
 		if p, known := t.cfg.PeerOf(transport.Identity(i.Origin.Peer), i.Origin.Remote.Addr()); known {
 			v.Peer = p.Name
 		}
@@ -97,7 +97,7 @@ func (t *Targets) Sessions() []api.TargetSession {
 
 // Spec is the reverse of Declaration.
 func Spec(c config.Target) api.TargetSpec {
-	s := api.TargetSpec{Name: c.Name, IQN: c.IQN, Alias: c.Alias, Port: c.Port, Peers: append([]string{}, c.Peers...), Initiators: append([]string{}, c.Initiators...), InsecureUndeclared: c.Undeclared, Redirect: c.Redirect, RedirectPermanent: c.Moved}
+	s := api.TargetSpec{Name: c.Name, IQN: c.IQN, Alias: c.Alias, Port: c.Port, Peers: append([]string{}, c.Peers...), Initiators: append([]string{}, c.Initiators...), ErrorRecoveryLevel: &c.Recovery, InsecureUndeclared: c.Undeclared, Redirect: c.Redirect, RedirectPermanent: c.Moved}
 	for _, a := range c.Addresses {
 		s.Addresses = append(s.Addresses, a.String())
 	}
@@ -130,11 +130,17 @@ func Declaration(s api.TargetSpec) (config.Target, error) {
 	if err := config.CheckIQN(s.IQN); err != nil {
 		return bad("%q %s", s.IQN, err)
 	}
-	c := config.Target{Name: s.Name, IQN: s.IQN, Alias: s.Alias, Port: cmp.Or(s.Port, config.DefaultISCSIPort), Peers: s.Peers, Initiators: s.Initiators, Undeclared: s.InsecureUndeclared, Redirect: s.Redirect, Moved: s.RedirectPermanent}
+	c := config.Target{Name: s.Name, IQN: s.IQN, Alias: s.Alias, Port: cmp.Or(s.Port, config.DefaultISCSIPort), Peers: s.Peers, Initiators: s.Initiators, Undeclared: s.InsecureUndeclared, Redirect: s.Redirect, Moved: s.RedirectPermanent, Recovery: config.DefaultErrorRecoveryLevel}
 	if s.Redirect != "" {
 		if err := config.CheckRedirect(s.Redirect); err != nil {
 			return bad("redirect %q %s", s.Redirect, err)
 		}
+	}
+	if l := s.ErrorRecoveryLevel; l != nil {
+		if *l > config.MaxErrorRecoveryLevel {
+			return bad("error recovery level %d of target %s; allowed: 0 to %d", *l, s.Name, config.MaxErrorRecoveryLevel)
+		}
+		c.Recovery = *l
 	}
 	for _, a := range s.Addresses {
 		x, err := config.ParseAddr(a)

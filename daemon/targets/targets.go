@@ -332,7 +332,7 @@ func (t *Targets) offerLocked(s *served) {
 
 func (t *Targets) setLocked(s *served) {
 	c := s.cfg
-	x := &target.Target{Name: c.IQN, Alias: c.Alias, Device: s.device, Redirect: c.Redirect, Moved: c.Moved, Admits: func(o target.Origin, initiator string) bool { return t.admits(&c, o, initiator) }}
+	x := &target.Target{Name: c.IQN, Alias: c.Alias, Device: s.device, Redirect: c.Redirect, Moved: c.Moved, ErrorRecoveryLevel: c.Recovery, Admits: func(o target.Origin, initiator string) bool { return t.admits(&c, o, initiator) }}
 	if len(c.CHAP) > 0 {
 		x.CHAP = append([]chap.Credentials{}, s.chap...) // not nil: nobody comes in without
 	}
