@@ -23,6 +23,8 @@ type Admission struct {
 	// Session is what was agreed on for the session that the connection is to be added to; nil: for
 	// none.
 	Session *Values
+	// NoRDMA has RDMAExtensions answered with No (RFC 7145 section 6.3).
+	NoRDMA bool
 }
 
 // Policy decides about logins.
@@ -264,6 +266,11 @@ func (l *Login) names(pairs []Pair) (text []byte, err error) {
 	}
 	l.skipped = a.Find == nil
 	l.chap.Find = a.Find
+	if a.NoRDMA {
+		ours := *l.ours
+		ours[KeyRDMAExtensions] = 0
+		l.ours = &ours
+	}
 	l.neg = negotiation{ours: l.ours, discovery: l.Discovery, leading: l.TSIH == 0, recovery: a.ErrorRecoveryLevel, values: DefaultValues()}
 	l.neg.values[KeyMaxOutstandingUnexpectedPDUs] = unexpectedUnsaid
 	if l.InRDMA && !l.Discovery {

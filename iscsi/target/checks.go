@@ -33,5 +33,5 @@ func (x *session) isOf(l *iscsi.Login, o Origin) bool {
 
 // Admission: an initiator sees, and logs in to, only what it may.
 func (t *Target) visible(o Origin, initiator string) bool {
-	return t.Admits == nil || t.Admits(o, initiator)
+	return !(t.NoRDMA && o.InRDMA) && (t.Admits == nil || t.Admits(o, initiator))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -176,11 +177,18 @@ func (l *streaming) Close() error {
 	return l.req.Reject(context.Background(), nil)
 }
 
+// Listener is where ServeRDMA accepts connections: a *verbs.Listener, or what has one.
+type Listener interface {
+	Accept(ctx context.Context) (*verbs.ConnRequest, error)
+	Addr() netip.AddrPort
+	Close() error
+}
+
 // ServeRDMA accepts initiators from ln until ctx ends, as Serve does: those that begin in RDMA mode, and,
 // if ln takes streaming mode, those that begin with a login over TCP, which may go on with RDMA. All that
 // they need is charged to ulp. It closes ln. It fails if ln is closed before ctx ends. ln's Setup asks for
 // CRCs, which stand for iSCSI's digests (RFC 7145 section 5.1).
-func (s *Server) ServeRDMA(ctx context.Context, ln *verbs.Listener, ulp *verbs.ULP) error {
+func (s *Server) ServeRDMA(ctx context.Context, ln Listener, ulp *verbs.ULP) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()

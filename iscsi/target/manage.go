@@ -18,6 +18,7 @@ import (
 type Origin struct {
 	Peer          string // whom Config.PeerOf knows it to be from, "" if nobody has told
 	Local, Remote netip.AddrPort
+	InRDMA        bool // it is in RDMA mode from its first byte on
 }
 
 // IO counts commands that moved data, and those that ended with CHECK CONDITION.
@@ -38,7 +39,8 @@ type SessionInfo struct {
 	Discovery              bool
 	Origin                 Origin
 	Since                  time.Time
-	HeaderDigest, DataSums bool // CRC32C is used
+	HeaderDigest, DataSums bool   // CRC32C is used
+	Transport              string // TCP or ISER
 	ErrorRecoveryLevel     uint32
 	Connections            int // in full feature phase, or about to be
 	Failed                 int // that have ended, and whose commands wait for another
@@ -170,7 +172,7 @@ func (s *Server) Sessions() []SessionInfo {
 func (x *session) info() SessionInfo {
 	l := x.login
 	i := SessionInfo{TSIH: x.tsih, Target: l.TargetName, Initiator: l.InitiatorName, ISID: l.ISID, CHAPName: l.CHAPName, Discovery: l.Discovery,
-		Origin: x.origin, Since: x.since, HeaderDigest: l.Values[iscsi.KeyHeaderDigest] == iscsi.DigestCRC32C, DataSums: l.Values[iscsi.KeyDataDigest] == iscsi.DigestCRC32C, IO: x.counted.io()}
+		Origin: x.origin, Since: x.since, HeaderDigest: l.Values[iscsi.KeyHeaderDigest] == iscsi.DigestCRC32C, DataSums: l.Values[iscsi.KeyDataDigest] == iscsi.DigestCRC32C, Transport: transportOf(l), IO: x.counted.io()}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	i.Active, i.ErrorRecoveryLevel, i.Connections, i.Failed = x.active, x.level, len(x.conns), len(x.failed)

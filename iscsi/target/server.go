@@ -34,6 +34,9 @@ type Target struct {
 	// Admits reports whether an initiator, by the name that it gives, may see the target and log in;
 	// nil: all may. It does not block.
 	Admits func(o Origin, initiator string) bool
+	// NoRDMA has sessions with the target be over TCP alone: a login in RDMA mode does not see it, and
+	// one over TCP that asks for RDMAExtensions gets No.
+	NoRDMA bool
 	// CHAP are the credentials of initiators, by CHAP_N; nil: nobody is asked for any. An initiator
 	// whose CHAP_N is an iSCSI name may use no other name.
 	CHAP []chap.Credentials
@@ -201,7 +204,7 @@ func (s *Server) serve(ctx context.Context, l link, who Origin) {
 	}
 	k := c.login
 	log = log.With("initiator", k.InitiatorName, "target", k.TargetName, "session", k.TSIH, "connection", k.CID)
-	log.Info("target: initiator logged in", "chap", k.CHAPName, "discovery", k.Discovery, "iser", k.Values.Bool(iscsi.KeyRDMAExtensions))
+	log.Info("target: initiator logged in", "chap", k.CHAPName, "discovery", k.Discovery, "transport", transportOf(k))
 	if stop() {
 		defer context.AfterFunc(ctx, c.x.quit)()
 	} else {
@@ -219,7 +222,22 @@ func originOf(l link) Origin {
 		return netip.AddrPort{}
 	}
 	local, remote := l.Addr()
-	return Origin{Peer: l.peer(), Local: address(local), Remote: address(remote)}
+	_, rdma := l.offers()
+	return Origin{Peer: l.peer(), Local: address(local), Remote: address(remote), InRDMA: rdma}
+}
+
+// What moves the data of a session.
+const (
+	TCP  = "tcp"
+	ISER = "iser" // RDMA
+)
+
+// transportOf is TCP or ISER, as a login has agreed.
+func transportOf(l *iscsi.Login) string {
+	if l.InRDMA || l.Values.Bool(iscsi.KeyRDMAExtensions) {
+		return ISER
+	}
+	return TCP
 }
 
 // portal is the place of a login.
@@ -291,7 +309,7 @@ func (p *portal) Admit(l *iscsi.Login) (a iscsi.Admission, redirect string, st i
 		if t.Device == nil && !l.Discovery {
 			return a, "", iscsi.LoginUnavailable
 		}
-		p.target, a.Alias, a.ErrorRecoveryLevel = t, t.Alias, t.ErrorRecoveryLevel
+		p.target, a.Alias, a.NoRDMA, a.ErrorRecoveryLevel = t, t.Alias, t.NoRDMA, t.ErrorRecoveryLevel
 		if t.CHAP != nil {
 			a.Find = t.credentials
 			a.MayStay = func(c *chap.Credentials) bool { return !iscsi.IsName(c.Name) || c.Name == l.InitiatorName }

@@ -39,5 +39,5 @@ func (x *session) isOf(l *iscsi.Login, o Origin) bool {
 }
 
 func (t *Target) visible(o Origin, initiator string) bool {
-	return t.Admits == nil || t.Admits(o, initiator) || !checks.On(checks.Admission)
+	return !(t.NoRDMA && o.InRDMA) && (t.Admits == nil || t.Admits(o, initiator) || !checks.On(checks.Admission))
 }

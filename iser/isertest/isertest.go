@@ -21,6 +21,8 @@ type Options struct {
 	ORD         int  // of its own at the target
 	Invalidates bool // it says that it takes Sends with Invalidate
 	Receives    int  // that it posts
+	// Transport is what it dials with; nil: within this host.
+	Transport *transport.Config
 }
 
 // depth bounds what an Initiator has under way.
@@ -42,11 +44,12 @@ type Initiator struct {
 	last int // the receive that Receive returned last, -1: none
 }
 
-var loopback = &transport.Config{Protector: transport.LoopbackOnly()}
-
 // New returns an Initiator that is not connected. It fails if there is no room for what it has.
 func New(o Options) (*Initiator, error) {
 	i := &Initiator{o: o, last: -1}
+	if i.o.Transport == nil {
+		i.o.Transport = &transport.Config{Protector: transport.LoopbackOnly()}
+	}
 	var err error
 	if i.dev, err = verbs.Open(verbs.Config{}); err != nil {
 		return nil, err
@@ -92,13 +95,13 @@ func (i *Initiator) postReceive(slot int) error {
 
 // Dial connects in RDMA mode. It fails as verbs.PD.Dial does.
 func (i *Initiator) Dial(ctx context.Context, to netip.AddrPort) error {
-	_, err := i.PD.Dial(ctx, verbs.DialConfig{Remote: to, Transport: loopback, QP: i.config(), Prepare: i.prepare, PrivateData: i.privateData(), Setup: verbs.Setup{ClientServer: true}})
+	_, err := i.PD.Dial(ctx, verbs.DialConfig{Remote: to, Transport: i.o.Transport, QP: i.config(), Prepare: i.prepare, PrivateData: i.privateData(), Setup: verbs.Setup{ClientServer: true}})
 	return err
 }
 
 // DialStream connects in streaming mode. It fails as transport.Dial does.
 func (i *Initiator) DialStream(ctx context.Context, to netip.AddrPort) (*transport.Conn, error) {
-	return transport.Dial(ctx, to, loopback)
+	return transport.Dial(ctx, to, i.o.Transport)
 }
 
 // StartMPA ends streaming mode. It fails if the peer does not take part.
