@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/internal/otheruser"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
@@ -264,7 +265,7 @@ func TestReloadTakesAwayWhatAULPMayNotAnyMore(t *testing.T) {
 	if !cut(cb) {
 		t.Error("the disk of a ULP that has gone is still there")
 	}
-	eventually(t, "the RNIC has no such consumers", func() bool { return len(alpha.d.dev.Resources().ULPs) == 3 })
+	eventually(t, "the RNIC has no such consumers", func() bool { return len(alpha.d.dev.Resources().ULPs) == len(config.ServiceNames()) })
 	st, err := os.Stat(filepath.Join(alpha.dir, "run", "ironwarp.sock"))
 	if err != nil || st.Mode().Perm()&0o006 != 0 {
 		t.Errorf("mode %v, %v", st.Mode(), err)
@@ -304,7 +305,7 @@ func TestRequestsUnderWayEndWhenTheirULPChanges(t *testing.T) {
 	<-begun
 	h.ulps("")
 	says(t, <-over, api.CodeUnavailable, "the configuration of ULP alice has changed meanwhile")
-	eventually(t, "the RNIC has lost the consumer", func() bool { return len(h.d.dev.Resources().ULPs) == 3 })
+	eventually(t, "the RNIC has lost the consumer", func() bool { return len(h.d.dev.Resources().ULPs) == len(config.ServiceNames()) })
 }
 
 func TestPrivilegedULPMayEverythingOnItsOwnAccount(t *testing.T) {
@@ -401,7 +402,7 @@ func TestULPThatIsRemovedWhileItsDisksComeBackLeavesNothing(t *testing.T) {
 	}
 	beta.start()
 	alpha.ulps("")
-	eventually(t, "the RNIC has no such consumer", func() bool { return len(alpha.d.dev.Resources().ULPs) == 3 })
+	eventually(t, "the RNIC has no such consumer", func() bool { return len(alpha.d.dev.Resources().ULPs) == len(config.ServiceNames()) })
 	if strings.Contains(alpha.log.String(), "leaves something behind") {
 		t.Error("it left something behind")
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/internal/otheruser"
 	"github.com/ironwarp/ironwarp/iwarptest"
 )
@@ -193,5 +194,5 @@ func TestRevocationOfAULPDoesNotWaitForAStoppedPeer(t *testing.T) {
 		st := alpha.status()
 		return len(st.Streams) == 0 && len(st.Attachments) == 0
 	})
-	eventually(t, "nothing of the ULP is left", func() bool { return len(alpha.d.dev.Resources().ULPs) == 3 })
+	eventually(t, "nothing of the ULP is left", func() bool { return len(alpha.d.dev.Resources().ULPs) == len(config.ServiceNames()) })
 }

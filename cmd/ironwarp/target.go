@@ -35,6 +35,7 @@ func (w *ironwarp) targetCommand() *cli.Command {
 					&cli.StringFlag{Name: "redirect", Usage: "send initiators to `ADDRESS`, with :PORT behind it if that is not 3260"},
 					&cli.BoolFlag{Name: "redirect-permanent", Usage: "and tell them that this is for good"},
 					&cli.UintFlag{Name: "error-recovery-level", Usage: "the highest `LEVEL` that initiators may have: 1 asks again for damaged data, 2 also keeps commands of a connection that fails for another", Value: config.DefaultErrorRecoveryLevel},
+					&cli.BoolFlag{Name: "iser", Usage: "serve it over RDMA as well; --iser=false over TCP alone", Value: true},
 					&cli.BoolFlag{Name: "insecure-undeclared", Usage: "hosts that are no peers may log in, in clear: for labs only"},
 				)...),
 				Action: w.targetAdd,
@@ -70,6 +71,9 @@ func (w *ironwarp) targetAdd(c *cli.Context) error {
 	}
 	spec := api.TargetSpec{Name: c.Args().First(), IQN: c.String("iqn"), Alias: c.String("alias"), Port: uint16(c.Uint("port")), Addresses: c.StringSlice("address"),
 		Peers: c.StringSlice("peer"), Initiators: c.StringSlice("initiator"), ErrorRecoveryLevel: &level, InsecureUndeclared: c.Bool("insecure-undeclared"), Redirect: c.String("redirect"), RedirectPermanent: c.Bool("redirect-permanent")}
+	if !c.Bool("iser") {
+		spec.ISER = new(bool)
+	}
 	secret, err := fileFlag(c, "chap-secret-file")
 	if err != nil {
 		return err
@@ -151,6 +155,9 @@ func (w *ironwarp) targetShow(c *cli.Context) error {
 		if v.InsecureUndeclared {
 			line("anybody", w.bad("hosts that are no peers may log in, in clear"))
 		}
+		if v.ISER != nil && !*v.ISER {
+			line("iser", "no: sessions are over TCP alone")
+		}
 		line("initiators", orDash(strings.Join(v.Initiators, " ")))
 		if v.ErrorRecoveryLevel != nil {
 			line("error recovery", fmt.Sprintf("up to level %d", *v.ErrorRecoveryLevel))
@@ -180,13 +187,13 @@ func (w *ironwarp) targetSessions(c *cli.Context) error {
 }
 
 func (w *ironwarp) targetSessionTable(all []api.TargetSession) {
-	t := w.sheet("session", "target", "peer", "initiator", "?chap", "?from", "?>age", "?recovery", ">in flight", "?>read", "?>written", ">errors")
+	t := w.sheet("session", "target", "peer", "initiator", "?chap", "over", "?from", "?>age", "?recovery", ">in flight", "?>read", "?>written", ">errors")
 	for _, s := range all {
 		target := s.Target
 		if s.Discovery {
 			target = "(discovery)"
 		}
-		t.row(s.ID, target, orDash(s.Peer), s.Initiator, orDash(s.CHAP), s.Address, ageText(s.AgeSeconds), recoveryText(&s), s.InFlight, bytesText(float64(s.IO.ReadBytes)), bytesText(float64(s.IO.WriteBytes)), s.IO.Errors)
+		t.row(s.ID, target, orDash(s.Peer), s.Initiator, orDash(s.CHAP), s.Transport, s.Address, ageText(s.AgeSeconds), recoveryText(&s), s.InFlight, bytesText(float64(s.IO.ReadBytes)), bytesText(float64(s.IO.WriteBytes)), s.IO.Errors)
 	}
 	t.print()
 }

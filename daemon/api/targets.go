@@ -28,6 +28,7 @@ type TargetSpec struct {
 	CHAP               []CHAPUser `json:"chap,omitempty"`
 	ErrorRecoveryLevel *uint32    `json:"error_recovery_level,omitempty"` // the highest that initiators may have, 0 to 2; absent: 1
 	InsecureUndeclared bool       `json:"insecure_undeclared,omitempty"`  // hosts that are no peers may log in, in clear
+	ISER               *bool      `json:"iser,omitempty"`                 // false: sessions are over TCP alone
 	Redirect           string     `json:"redirect,omitempty"`             // where initiators are sent, as host or host:port
 	RedirectPermanent  bool       `json:"redirect_permanent,omitempty"`   // for good
 	LUNs               []LUNSpec  `json:"luns"`
@@ -89,6 +90,7 @@ type TargetSession struct {
 	Identity     string  `json:"identity,omitempty"` // that IKE has authenticated
 	Address      string  `json:"address"`
 	Portal       string  `json:"portal"`
+	Transport    string  `json:"transport"` // tcp or iser: what moves its data
 	AgeSeconds   float64 `json:"age_seconds"`
 	HeaderDigest bool    `json:"header_digest"`
 	DataDigest   bool    `json:"data_digest"`

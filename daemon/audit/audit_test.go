@@ -126,6 +126,14 @@ func TestEachWeakness(t *testing.T) {
 		}), api.AuditWeakened, "R3 R18 R22 R25", "trust: S-LT", "sessions of peer beta at the exports are S-LT: "},
 		{"attachments S-LT", service(config.ServiceAttachments, "S-LT"), api.AuditWeakened, "R3 R18 R22 R25", "services: attachments: trust: S-LT", "sessions of this host are S-LT: "},
 		{"ping S-T", service(config.ServicePing, "S-T"), api.AuditWeakened, "R18 R20", "services: ping: trust: S-T", "streams of ping and bench are NS-RT: "},
+		{"targets NS-RT", conf(func(c *config.Config) {
+			c.Targets = []config.Target{{Name: "disks"}}
+			c.Services = map[string]config.Service{config.ServiceTargets: {Trust: "NS-RT"}}
+		}), api.AuditWeakened, "R18 R20", "services: targets: trust: NS-RT", "sessions of initiators over RDMA are NS-RT: "},
+		{"targets NS-RT, over TCP alone", conf(func(c *config.Config) {
+			c.Targets = []config.Target{{Name: "disks", NoISER: true}}
+			c.Services = map[string]config.Service{config.ServiceTargets: {Trust: "NS-RT"}}
+		}), api.AuditMet, "", "", ""},
 		{"a ULP S-LT", conf(func(c *config.Config) { c.ULPs = []config.ULP{{Name: "lab", Trust: "S-LT"}} }), api.AuditWeakened, "R3 R18 R22 R25", "ulps: lab: trust: S-LT", "sessions of ULP lab are S-LT: "},
 		{"a ULP NS-RT", conf(func(c *config.Config) { c.ULPs = []config.ULP{{Name: "lab", Trust: "NS-RT"}} }), api.AuditWeakened, "R18", "ulps: lab: trust: NS-RT", "no service does that"},
 		{"a privileged ULP", conf(func(c *config.Config) { c.ULPs = []config.ULP{{Name: "lab", Privileged: true}} }), api.AuditWeakened, "R1 R33", "ulps: lab: privileged: true", "all that root may"},
@@ -146,7 +154,7 @@ func TestEachWeakness(t *testing.T) {
 			s.Resources.Peers[0] = principal("alpha", "half_open", 0)
 		}, api.AuditWeakened, "R2", "limits: half_open: 4", "0 connections in start-up are kept for peer alpha"},
 		{"few protection domains", conf(func(c *config.Config) { c.Limits.Device.PDs = 1024 }), api.AuditWeakened, "R2",
-			"limits: protection_domains: 1024", "exports can count on 640, and all streams take 1024"},
+			"limits: protection_domains: 1024", "exports can count on 616, and all streams take 1024"},
 		{"few completions", conf(func(c *config.Config) {
 			c.Services[config.ServiceExports] = config.Service{Limits: config.Quota{CQEntries: 1000}}
 		}),

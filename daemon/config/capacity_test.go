@@ -60,11 +60,11 @@ func TestDefaultMemoryGrowsWithThePeersThatMayAttach(t *testing.T) {
 // would do.
 func TestMemoryThatCannotHoldASessionOfEachPeerIsAFault(t *testing.T) {
 	for _, tc := range []struct{ main, want string }{
-		{"limits: {memory: 1GiB}\n" + crowd(19), ""},
-		{"limits: {memory: 1GiB}\n" + crowd(20), "ironwarp.yaml:1:18: memory is 1GiB, of which 384MiB are kept for other services: a block session takes 33MiB at queue_size: 128, and 20 peers may attach exports; " +
-			"each is to find room for one: set limits: {memory: 1049MiB} or more, or queue_size: to less"},
-		{"limits: {memory: 1049MiB}\n" + crowd(20), ""},
-		{"limits: {memory: 1GiB, queue_size: 64}\n" + crowd(20), ""},
+		{"limits: {memory: 1GiB}\n" + crowd(18), ""},
+		{"limits: {memory: 1GiB}\n" + crowd(19), "ironwarp.yaml:1:18: memory is 1GiB, of which 410MiB are kept for other services: a block session takes 33MiB at queue_size: 128, and 19 peers may attach exports; " +
+			"each is to find room for one: set limits: {memory: 1038MiB} or more, or queue_size: to less"},
+		{"limits: {memory: 1038MiB}\n" + crowd(19), ""},
+		{"limits: {memory: 1GiB, queue_size: 64}\n" + crowd(19), ""},
 		{"limits: {memory: 64MiB}\n" + crowd(1), ""},
 		{"limits: {memory: 64MiB}\nulps: [{name: x, users: [1001], peers: [p0]}]\n" + crowd(1), ""},
 		{"services: {exports: {limits: {memory: 64MiB}}}\n" + crowd(2), "service exports may have 64MiB of memory: a block session takes 33MiB at queue_size: 128, and 2 peers may attach exports; " +

@@ -167,7 +167,7 @@ func Default(path string) *Config {
 		Limits:     Limits{Device: deviceLimits(), Sessions: DefaultSessions, AllSessions: DefaultAllSessions, ISCSISessions: DefaultISCSISessions, QueueSize: DefaultQueueSize},
 		Trust:      Trust(verbs.NSNT.String()),
 		Services: map[string]Service{
-			ServiceExports: {}, ServiceAttachments: {},
+			ServiceExports: {}, ServiceAttachments: {}, ServiceTargets: {},
 			ServicePing: {Limits: Quota{Streams: DefaultPingStreams, Bytes: DefaultPingMemory}},
 		},
 		Idle:  Idle{After: DefaultIdle, Bytes: DefaultIdleBytes, Mark: DefaultIdleMark},

@@ -57,10 +57,13 @@ const (
 	ServiceExports     = "exports"     // what peers attach
 	ServiceAttachments = "attachments" // what this host attaches
 	ServicePing        = "ping"        // ping and bench, both sides
+	ServiceTargets     = "targets"     // what initiators use over iSER
 )
 
 // ServiceNames are those of all services.
-func ServiceNames() []string { return []string{ServiceExports, ServiceAttachments, ServicePing} }
+func ServiceNames() []string {
+	return []string{ServiceExports, ServiceAttachments, ServicePing, ServiceTargets}
+}
 
 // Service is how much a service trusts and what it may have.
 type Service struct {

@@ -29,6 +29,7 @@ type Target struct {
 	Undeclared bool         // insecure_undeclared: hosts that are no peers may log in, in clear
 	Redirect   string       // where initiators are sent, as host or host:port; empty: they are served here
 	Moved      bool         // redirect_permanent: for good
+	NoISER     bool         // sessions are over TCP alone (RFC 7145 section 6.3: RDMAExtensions)
 	LUNs       []LUN        // by number
 	Origin     Pos
 }
@@ -53,7 +54,7 @@ type LUN struct {
 
 // Equal reports whether two declarations are the same, wherever they are written.
 func (t Target) Equal(u Target) bool {
-	return t.Name == u.Name && t.IQN == u.IQN && t.Alias == u.Alias && t.Port == u.Port && t.Recovery == u.Recovery && t.Undeclared == u.Undeclared && t.Redirect == u.Redirect && t.Moved == u.Moved && slices.Equal(t.Addresses, u.Addresses) &&
+	return t.Name == u.Name && t.IQN == u.IQN && t.Alias == u.Alias && t.Port == u.Port && t.Recovery == u.Recovery && t.Undeclared == u.Undeclared && t.NoISER == u.NoISER && t.Redirect == u.Redirect && t.Moved == u.Moved && slices.Equal(t.Addresses, u.Addresses) &&
 		slices.Equal(t.Peers, u.Peers) && slices.Equal(t.Initiators, u.Initiators) && slices.Equal(t.CHAP, u.CHAP) && slices.Equal(t.LUNs, u.LUNs)
 }
 
@@ -139,7 +140,7 @@ func DefaultIQN(host, name string) string {
 }
 
 func (d *decoder) target(n ast.Node) Target {
-	t := Target{Origin: d.pos(n), Port: DefaultISCSIPort, Recovery: DefaultErrorRecoveryLevel}
+	t, iser := Target{Origin: d.pos(n), Port: DefaultISCSIPort, Recovery: DefaultErrorRecoveryLevel}, true
 	faults := len(d.errs)
 	d.mapping(n, "a target", fields{
 		"name":                 d.str("target name", &t.Name, CheckTargetName),
@@ -150,6 +151,7 @@ func (d *decoder) target(n ast.Node) Target {
 		"redirect":             d.str("redirect", &t.Redirect, CheckRedirect),
 		"redirect_permanent":   d.boolean("redirect_permanent", &t.Moved),
 		"error_recovery_level": d.integer("error_recovery_level", 0, MaxErrorRecoveryLevel, func(v uint64) { t.Recovery = uint32(v) }),
+		"iser":                 d.boolean("iser", &iser),
 		"addresses": func(n ast.Node) {
 			d.sequence(n, "addresses", d.addr("portal address", func(a netip.Addr) { t.Addresses = append(t.Addresses, a) }))
 		},
@@ -162,6 +164,7 @@ func (d *decoder) target(n ast.Node) Target {
 			d.sequence(n, "luns", func(n ast.Node) { t.LUNs = append(t.LUNs, d.lun(n)) })
 		},
 	})
+	t.NoISER = !iser
 	slices.Sort(t.Peers)
 	t.Peers = slices.Compact(t.Peers)
 	slices.SortStableFunc(t.LUNs, func(a, b LUN) int { return cmp.Compare(a.Number, b.Number) })
@@ -341,6 +344,7 @@ type targetFile struct {
 	Redirect   string     `yaml:"redirect,omitempty"`
 	Moved      bool       `yaml:"redirect_permanent,omitempty"`
 	Recovery   *uint32    `yaml:"error_recovery_level,omitempty"`
+	ISER       *bool      `yaml:"iser,omitempty"`
 	LUNs       []lunFile  `yaml:"luns,omitempty"`
 }
 
@@ -369,6 +373,9 @@ func fileOfTarget(t Target) targetFile {
 	}
 	if t.Recovery != DefaultErrorRecoveryLevel {
 		f.Recovery = &t.Recovery
+	}
+	if t.NoISER {
+		f.ISER = new(bool)
 	}
 	for _, a := range t.Addresses {
 		f.Addresses = append(f.Addresses, a.String())

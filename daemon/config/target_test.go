@@ -18,6 +18,8 @@ func TestTargetsAreChecked(t *testing.T) {
 		{good + "peers: [lab]\nport: 3261", ""},
 		{good + "peers: [gamma]", "allows gamma, which is no configured peer"},
 		{good + "port: 7471", "which this host listens on for RDMA streams"},
+		{good + "iser: false", ""},
+		{good + "iser: 1", "iser"},
 		{good + "size: 1", "size"},
 		{good + "error_recovery_level: 2", ""},
 		{good + "error_recovery_level: 3", "allowed: 0 to 2"},

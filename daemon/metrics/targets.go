@@ -18,8 +18,8 @@ type targetSet struct {
 func newTargetSet() targetSet {
 	return targetSet{
 		ready:    desc("target_ready", "1 if initiators can log in to the iSCSI target.", "target"),
-		sessions: desc("target_sessions", "Sessions of initiators with the target.", "target", "peer"),
-		inFlight: desc("target_in_flight", "Commands under way in sessions with the target.", "target", "peer"),
+		sessions: desc("target_sessions", "Sessions of initiators with the target.", "target", "peer", "transport"),
+		inFlight: desc("target_in_flight", "Commands under way in sessions with the target.", "target", "peer", "transport"),
 		logins:   desc("target_logins_total", "Logins to the target.", "target", "result"),
 		lunReady: desc("lun_ready", "1 if the LUN's storage is open.", "target", "lun"),
 		ops:      desc("lun_operations_total", "Commands of the LUN that moved data.", "target", "lun", "direction"),
@@ -44,17 +44,17 @@ func collectTargets(st api.Status, gauge, counter emitter) {
 			counter(set.errors, float64(u.IO.Errors), t.Name, n)
 		}
 	}
-	n, active := map[[2]string]int{}, map[[2]string]int{}
+	n, active := map[[3]string]int{}, map[[3]string]int{}
 	for _, s := range st.TargetSessions {
 		if s.Discovery {
 			continue
 		}
-		peer := cmp.Or(s.Peer, Others)
-		n[[2]string{s.Target, peer}]++
-		active[[2]string{s.Target, peer}] += s.InFlight
+		k := [3]string{s.Target, cmp.Or(s.Peer, Others), s.Transport}
+		n[k]++
+		active[k] += s.InFlight
 	}
 	for k, v := range n {
-		gauge(set.sessions, float64(v), k[0], k[1])
-		gauge(set.inFlight, float64(active[k]), k[0], k[1])
+		gauge(set.sessions, float64(v), k[:]...)
+		gauge(set.inFlight, float64(active[k]), k[:]...)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/iscsi/target"
-	"github.com/ironwarp/ironwarp/transport"
 )
 
 // List describes all targets.
@@ -85,10 +84,10 @@ func (t *Targets) Sessions() []api.TargetSession {
 	out := []api.TargetSession{}
 	for _, i := range t.server.Sessions() {
 		v := api.TargetSession{ID: sessionID(i.TSIH), Target: names[i.Target], IQN: i.Target, Initiator: i.Initiator, ISID: fmt.Sprintf("%x", i.ISID), CHAP: i.CHAPName, Discovery: i.Discovery,
-			Identity: i.Origin.Peer, Address: i.Origin.Remote.String(), Portal: i.Origin.Local.String(), AgeSeconds: now.Sub(i.Since).Seconds(), HeaderDigest: i.HeaderDigest, DataDigest: i.DataSums,
-			Recovery: i.ErrorRecoveryLevel, Connections: i.Connections, Failed: i.Failed, InFlight: i.Active, IO: ioOf(i.IO)}
-		if p, known := t.cfg.PeerOf(transport.Identity(i.Origin.Peer), i.Origin.Remote.Addr()); known {
-			v.Peer = p.Name
+			Address: i.Origin.Remote.String(), Portal: i.Origin.Local.String(), AgeSeconds: now.Sub(i.Since).Seconds(), HeaderDigest: i.HeaderDigest, DataDigest: i.DataSums,
+			Transport: i.Transport, Recovery: i.ErrorRecoveryLevel, Connections: i.Connections, Failed: i.Failed, InFlight: i.Active, IO: ioOf(i.IO)}
+		if p, known := t.peerOf(i.Origin); known {
+			v.Peer, v.Identity = p.Name, i.Origin.Peer
 		}
 		out = append(out, v)
 	}
@@ -100,6 +99,9 @@ func Spec(c config.Target) api.TargetSpec {
 	s := api.TargetSpec{Name: c.Name, IQN: c.IQN, Alias: c.Alias, Port: c.Port, Peers: append([]string{}, c.Peers...), Initiators: append([]string{}, c.Initiators...), ErrorRecoveryLevel: &c.Recovery, InsecureUndeclared: c.Undeclared, Redirect: c.Redirect, RedirectPermanent: c.Moved}
 	for _, a := range c.Addresses {
 		s.Addresses = append(s.Addresses, a.String())
+	}
+	if c.NoISER {
+		s.ISER = new(bool)
 	}
 	for _, u := range c.CHAP {
 		s.CHAP = append(s.CHAP, api.CHAPUser(u))
@@ -130,7 +132,7 @@ func Declaration(s api.TargetSpec) (config.Target, error) {
 	if err := config.CheckIQN(s.IQN); err != nil {
 		return bad("%q %s", s.IQN, err)
 	}
-	c := config.Target{Name: s.Name, IQN: s.IQN, Alias: s.Alias, Port: cmp.Or(s.Port, config.DefaultISCSIPort), Peers: s.Peers, Initiators: s.Initiators, Undeclared: s.InsecureUndeclared, Redirect: s.Redirect, Moved: s.RedirectPermanent, Recovery: config.DefaultErrorRecoveryLevel}
+	c := config.Target{Name: s.Name, IQN: s.IQN, Alias: s.Alias, Port: cmp.Or(s.Port, config.DefaultISCSIPort), Peers: s.Peers, Initiators: s.Initiators, Undeclared: s.InsecureUndeclared, NoISER: s.ISER != nil && !*s.ISER, Redirect: s.Redirect, Moved: s.RedirectPermanent, Recovery: config.DefaultErrorRecoveryLevel}
 	if s.Redirect != "" {
 		if err := config.CheckRedirect(s.Redirect); err != nil {
 			return bad("redirect %q %s", s.Redirect, err)

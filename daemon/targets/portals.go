@@ -2,24 +2,27 @@ package targets
 
 import (
 	"context"
-	"net"
 	"net/netip"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // portalSet returns a set without portals.
-func (t *Targets) portalSet() *listen.Set[*transport.Listener] {
-	return listen.NewSet(listen.SetConfig[*transport.Listener]{
-		Open: func(ctx context.Context, at listen.Place) (*transport.Listener, error) {
-			return transport.Listen(ctx, at.Addr, &transport.Config{
-				Protector: transport.PerPeer(func(a netip.Addr) (transport.Protector, error) {
-					return t.cfg.Protector(a, t.servesAnyone(at.Addr.Port()))
-				}),
-				OnRefused: t.cfg.Refused,
+func (t *Targets) portalSet() *listen.Set[*verbs.Listener] {
+	return listen.NewSet(listen.SetConfig[*verbs.Listener]{
+		Open: func(ctx context.Context, at listen.Place) (*verbs.Listener, error) {
+			return t.cfg.Listen(ctx, at.Addr, verbs.ListenConfig{
+				Transport: &transport.Config{
+					Protector: transport.PerPeer(func(a netip.Addr) (transport.Protector, error) {
+						return t.cfg.Protector(a, t.servesAnyone(at.Addr.Port()))
+					}),
+					OnRefused: t.cfg.Refused,
+				},
+				Streaming: true, OnFailed: t.cfg.Refused,
 			})
 		},
 		For:          " for initiators",
@@ -87,7 +90,7 @@ func (t *Targets) Listen(ctx context.Context, cfg *config.Config, peers []listen
 			t.log.Info("listening for initiators", "address", at)
 			t.wg.Go(func() {
 				// It ends when the portal is closed.
-				_ = t.server.Serve(t.ctx, acceptor{ln, t})
+				_ = t.server.ServeRDMA(t.ctx, acceptor{ln, t}, t.cfg.ULP)
 			})
 		}
 	}
@@ -107,24 +110,21 @@ func (t *Targets) servesAnyone(port uint16) bool {
 
 // acceptor is a portal as the server takes it.
 type acceptor struct {
-	*transport.Listener
+	*verbs.Listener
 	t *Targets
 }
 
-// Accept waits for the next connection. It fails as transport.Listener.Accept does.
-func (a acceptor) Accept() (net.Conn, error) {
-	c, err := a.Listener.Accept(a.t.ctx)
+// Accept waits for the next connection. It fails as verbs.Listener.Accept does.
+func (a acceptor) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
+	r, err := a.Listener.Accept(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if p, known := a.t.cfg.PeerOf(c.Protection().Peer(), c.Flow().Remote.Addr()); known {
+	if p, known := a.t.cfg.PeerOf(r.Peer(), r.Flow().Remote.Addr()); known {
 		a.t.cfg.Came(p.Name)
 	}
-	return c, nil
+	return r, nil
 }
-
-// Addr is the portal's.
-func (a acceptor) Addr() net.Addr { return net.TCPAddrFromAddrPort(a.Listener.Addr()) }
 
 // Portals are the places where initiators may come.
 func (t *Targets) Portals() []api.Listener { return t.portals.States() }

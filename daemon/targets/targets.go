@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -25,6 +24,7 @@ import (
 	"github.com/ironwarp/ironwarp/iscsi/target"
 	"github.com/ironwarp/ironwarp/scsi/lu"
 	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // Config is what targets need from the rest of the host.
@@ -32,6 +32,10 @@ type Config struct {
 	Log      *slog.Logger
 	StateDir string
 	Sessions int // that there may be
+	// Listen listens for connections in RDMA mode, and for such as begin in streaming mode. What
+	// sessions over RDMA take of the RNIC is ULP's.
+	Listen func(ctx context.Context, at netip.AddrPort, cfg verbs.ListenConfig) (*verbs.Listener, error)
+	ULP    *verbs.ULP
 	// Protector is that of connections with an address, at a portal. It fails for whoever may not
 	// come; anyone says that hosts which are no peers may.
 	Protector func(a netip.Addr, anyone bool) (transport.Protector, error)
@@ -52,7 +56,7 @@ type Targets struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // of portals
 
-	portals *listen.Set[*transport.Listener]
+	portals *listen.Set[*verbs.Listener]
 
 	mu      sync.Mutex // guards the fields below it; taken before the server's
 	all     map[string]*served
@@ -83,28 +87,14 @@ func New(cfg Config) *Targets {
 	t := &Targets{cfg: cfg, log: cfg.Log, all: map[string]*served{}, ending: map[string][]<-chan struct{}{}, storage: map[string]lu.Medium{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.portals = t.portalSet()
-	t.server = target.NewServer(target.Config{Logger: t.log, MaxSessions: cfg.Sessions, PeerOf: t.identify, Paused: isPaused})
+	t.server = target.NewServer(target.Config{Logger: t.log, MaxSessions: cfg.Sessions})
 	t.disks.load(filepath.Join(cfg.StateDir, stateDir), t.log)
 	return t
 }
 
-// identify returns the identity of the peer that a connection is from; "" if it is from no peer.
-func (t *Targets) identify(nc net.Conn) string {
-	c, ok := nc.(*transport.Conn)
-	if !ok {
-		return ""
-	}
-	id := c.Protection().Peer()
-	if _, known := t.cfg.PeerOf(id, c.Flow().Remote.Addr()); !known {
-		return ""
-	}
-	return string(id)
-}
-
-// isPaused reports whether a connection waits for its security association.
-func isPaused(nc net.Conn) bool {
-	c, ok := nc.(*transport.Conn)
-	return ok && c.Protection().Paused()
+// peerOf is the peer that a connection is from, if it is from one.
+func (t *Targets) peerOf(o target.Origin) (config.Peer, bool) {
+	return t.cfg.PeerOf(transport.Identity(o.Peer), o.Remote.Addr())
 }
 
 // admits reports whether an initiator on a host may log in to a target.
@@ -115,11 +105,10 @@ func (t *Targets) admits(c *config.Target, o target.Origin, initiator string) bo
 	if len(c.Initiators) > 0 && !slices.Contains(c.Initiators, initiator) {
 		return false
 	}
-	if o.Peer == "" {
-		return c.Undeclared
+	if p, known := t.peerOf(o); known {
+		return c.Allows(p)
 	}
-	p, known := t.cfg.PeerOf(transport.Identity(o.Peer), o.Remote.Addr())
-	return known && c.Allows(p)
+	return c.Undeclared
 }
 
 // Apply makes the targets those of the configuration, and returns what it did. Sessions that may go on
@@ -166,7 +155,7 @@ func (t *Targets) Apply(next *config.Config) (changed []string) {
 			t.setLocked(s)
 		}
 		t.endLocked(s, s.exports(), func(i target.SessionInfo) bool {
-			return s.cfg.Redirect != "" || !t.admits(&s.cfg, i.Origin, i.Initiator) || len(s.cfg.CHAP) > 0 && !slices.ContainsFunc(s.chap, func(c chap.Credentials) bool { return c.Name == i.CHAPName })
+			return s.cfg.Redirect != "" || i.Transport == target.ISER && s.cfg.NoISER || !t.admits(&s.cfg, i.Origin, i.Initiator) || len(s.cfg.CHAP) > 0 && !slices.ContainsFunc(s.chap, func(c chap.Credentials) bool { return c.Name == i.CHAPName })
 		})
 	}
 	return changed
@@ -332,7 +321,7 @@ func (t *Targets) offerLocked(s *served) {
 
 func (t *Targets) setLocked(s *served) {
 	c := s.cfg
-	x := &target.Target{Name: c.IQN, Alias: c.Alias, Device: s.device, Redirect: c.Redirect, Moved: c.Moved, ErrorRecoveryLevel: c.Recovery, Admits: func(o target.Origin, initiator string) bool { return t.admits(&c, o, initiator) }}
+	x := &target.Target{Name: c.IQN, Alias: c.Alias, Device: s.device, NoRDMA: c.NoISER, Redirect: c.Redirect, Moved: c.Moved, ErrorRecoveryLevel: c.Recovery, Admits: func(o target.Origin, initiator string) bool { return t.admits(&c, o, initiator) }}
 	if len(c.CHAP) > 0 {
 		x.CHAP = append([]chap.Credentials{}, s.chap...) // not nil: nobody comes in without
 	}
