@@ -222,6 +222,7 @@ type load struct {
 	done    node.Done
 	err     error
 	at      *node.Node // where it runs
+	moved   func(context.Context) (bytes uint64, err error)
 	began   time.Time
 	streams []api.Stream // at the beginning
 }
@@ -236,6 +237,18 @@ func (s *scene) begin(t *testing.T, how node.Load) *load {
 func (s *scene) beginAt(t *testing.T, at *node.Node, disk api.Attachment, how node.Load) *load {
 	t.Helper()
 	how.URI = disk.URI
+	streams := s.streams(t, at)
+	l := s.beginCounted(t, at, how, func(ctx context.Context) (uint64, error) {
+		io, err := at.DiskIO(ctx, s.export())
+		return io.ReadBytes + io.WriteBytes, err
+	})
+	l.streams = streams
+	return l
+}
+
+// beginCounted is begin on a host, of a disk whose bytes that were moved somebody counts.
+func (s *scene) beginCounted(t *testing.T, at *node.Node, how node.Load, moved func(context.Context) (uint64, error)) *load {
+	t.Helper()
 	if how.Size == 0 {
 		how.Size = 16 << 20
 	}
@@ -244,8 +257,7 @@ func (s *scene) beginAt(t *testing.T, at *node.Node, disk api.Attachment, how no
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	stop := make(chan struct{})
-	l := &load{stop: sync.OnceFunc(func() { close(stop) }), ended: make(chan struct{}), began: time.Now(), at: at}
-	l.streams = s.streams(t, at)
+	l := &load{stop: sync.OnceFunc(func() { close(stop) }), ended: make(chan struct{}), began: time.Now(), at: at, moved: moved}
 	go func() {
 		defer close(l.ended)
 		l.done, l.err = how.Run(ctx, at, stop)
@@ -291,8 +303,7 @@ func (s *scene) awaitFlow(ctx context.Context, l *load) error {
 	var base uint64
 	known := false
 	return s.await(ctx, "verified I/O goes on", l, func(ctx context.Context) bool {
-		io, err := l.at.DiskIO(ctx, s.export())
-		moved := io.ReadBytes + io.WriteBytes
+		moved, err := l.moved(ctx)
 		switch {
 		case err != nil:
 			return false // the daemon may be away for the moment
