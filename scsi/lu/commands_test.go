@@ -593,3 +593,17 @@ func TestReservationsAreInTheFile(t *testing.T) {
 		t.Error("a reservation of nobody is left")
 	}
 }
+
+// TestMoveLeavesOrStays: who moves its reservation away stays registered unless it says otherwise.
+func TestMoveLeavesOrStays(t *testing.T) {
+	for flags, left := range map[byte]uint32{0: 2, 2: 1} {
+		a := newInitiator(t, newDevice(t, Config{Medium: newMemory(1 << 20)}), "a")
+		a.want(scsi.Good, 0, keys(0, 1, 0), persistentOut(scsi.Register, 0)...)
+		a.want(scsi.Good, 0, keys(1, 0, 0), persistentOut(scsi.Reserve, scsi.WriteExclusive)...)
+		list := moveTo(1, 9, flags, "b,i,0x000000000000")
+		a.want(scsi.Good, 0, list, pr(scsi.RegisterAndMove, 0, list)...)
+		if a.do(nil, []byte{scsi.PersistentReserveIn, scsi.ReadKeys, 8: 64, 9: 0}...); binary.BigEndian.Uint32(a.in()[4:]) != 8*left {
+			t.Errorf("%d: keys %x", flags, a.in())
+		}
+	}
+}
