@@ -104,13 +104,16 @@ type blockServer struct {
 	uri     string
 	vhost   string // a vhost-user socket in its place
 	device  string // or a block device
+	iscsi   portal // or a LUN
 	pids    []int
 	prefix  []string // words before fio's command line, if any
 	client  *daemon  // that has the disk attached, between hosts
 	seconds int      // that a job takes; 0: fioSeconds
 	// lose, if not nil, has the session lose a path while a job runs, and returns after how
 	// long a silence it was given up.
-	lose   func(ctx context.Context) (known time.Duration, err error)
+	lose func(ctx context.Context) (known time.Duration, err error)
+	// own, if not nil, is a client of this program, which does the jobs in fio's place.
+	own    func(ctx context.Context, j fioJob, s *blockServer) (metrics, error)
 	closer io.Closer
 }
 

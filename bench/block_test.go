@@ -17,6 +17,8 @@ func TestBlockRowsNameServersAndJobsThatThereAre(t *testing.T) {
 		"shaped paths":       {shapedRows(), (*diskHosts)(nil).shapedDisks()},
 		"kernel NVMe/TCP":    {guestDiskRows(), guestDisks},
 		"lost path":          {lostPathRows(), (*diskHosts)(nil).losingDisks()},
+		"iSCSI":              {slices.Concat(tgtRows(), iscsiRows()), iscsiServers},
+		"iSER":               {iserRows(), iserServers},
 	} {
 		if len(group.rows) == 0 {
 			t.Errorf("%s has no rows", name)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -34,14 +35,57 @@ var fioJobs = []fioJob{
 
 const fioSeconds = 2
 
+// size is the length in bytes of an operation.
+func (j fioJob) size() int { return map[string]int{"4k": 4 << 10, "1m": 1 << 20}[j.block] }
+
+func (j fioJob) writes() bool { return strings.HasSuffix(j.rw, "write") }
+
+func (j fioJob) random() bool { return strings.HasPrefix(j.rw, "rand") }
+
+// places returns what tells where on the disk the next operation is, for a client that is not fio.
+func (j fioJob) places() func() (offset uint64) {
+	next := uint64(0)
+	return func() uint64 {
+		at := next
+		if next++; j.random() {
+			at = rand.Uint64()
+		}
+		return at % uint64(imageSize/j.size()) * uint64(j.size())
+	}
+}
+
+// timed has a client of this program do the job while more says so, and reports what run does of the
+// operations that it did, but for latencies.
+func (j fioJob) timed(pids []int, do func(more func() bool) (done int, err error)) (metrics, error) {
+	cpu0, err := processCPU(pids)
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	done, err := do(func() bool { return time.Since(begin) < fioSeconds*time.Second })
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(begin).Seconds()
+	cpu1, err := processCPU(pids)
+	if err != nil {
+		return nil, err
+	}
+	return metrics{"ops": float64(done) / took, "rate": float64(done*j.size()) / took, "cpu": (cpu1 - cpu0).Seconds() / float64(done)}, nil
+}
+
 // run does the job on a server and reports operations and bytes per second, CPU seconds
 // per operation of its processes and, of fio, the longest and the median latency. Where a
 // path is lost meanwhile, the least is what an operation on it cannot do without.
 func (j fioJob) run(ctx context.Context, s *blockServer) (metrics, error) {
-	if s.vhost != "" {
+	switch {
+	case s.vhost != "":
 		return j.runVhost(ctx, s.vhost, s.pids)
-	}
-	if s.lose == nil {
+	case s.own != nil:
+		return s.own(ctx, j, s)
+	case s.iscsi.address != "":
+		return j.runQEMU(ctx, s)
+	case s.lose == nil:
 		return j.runFio(ctx, s)
 	}
 	ctx, cancel := context.WithCancel(ctx)

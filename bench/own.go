@@ -83,6 +83,24 @@ func residentMemory() (float64, error) {
 	return 0, errors.New("/proc/self/status has no VmRSS")
 }
 
+// count decides, as operations are done, when the counting of allocations begins and ends; m has those
+// of an operation then.
+func (m metrics) count(name string) func(n int) bool {
+	const warm, counted = 20_000, 50_000
+	var before, after runtime.MemStats
+	return func(n int) bool {
+		switch n {
+		case warm:
+			runtime.ReadMemStats(&before)
+		case warm + counted:
+			runtime.ReadMemStats(&after)
+			m[name] = math.Floor(100*float64(after.Mallocs-before.Mallocs)/counted) / 100
+			return false
+		}
+		return n < warm+counted
+	}
+}
+
 // measureAllocs counts the memory allocations of both ends per operation.
 func measureAllocs(v variant) measurement {
 	return func(ctx context.Context) (metrics, error) { return allocations(ctx, v) }
@@ -94,33 +112,17 @@ func allocations(ctx context.Context, v variant) (metrics, error) {
 		return nil, err
 	}
 	defer s.Close()
-	const warm, counted = 20_000, 50_000
 	m := metrics{}
-	// count decides, as operations are done, when counting begins and ends.
-	count := func(name string) func(n int) bool {
-		var before, after runtime.MemStats
-		return func(n int) bool {
-			switch n {
-			case warm:
-				runtime.ReadMemStats(&before)
-			case warm + counted:
-				runtime.ReadMemStats(&after)
-				m[name] = math.Floor(100*float64(after.Mallocs-before.Mallocs)/counted) / 100
-				return false
-			}
-			return n < warm+counted
-		}
-	}
 	addr := s.addr
 	w, err := dialRDMA(ctx, addr, rdmaTarget, v, 64<<10, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer w.Close()
-	if _, err := w.writes(ctx, 64<<10, count("Write 64 KiB")); err != nil {
+	if _, err := w.writes(ctx, 64<<10, m.count("Write 64 KiB")); err != nil {
 		return nil, err
 	}
-	p := &pinger{size: 64, more: count("Send 64 B")}
+	p := &pinger{size: 64, more: m.count("Send 64 B")}
 	pc, err := p.dial(ctx, addr, v)
 	if err != nil {
 		return nil, err
@@ -129,7 +131,7 @@ func allocations(ctx context.Context, v variant) (metrics, error) {
 	if err := p.run(ctx); err != nil {
 		return nil, err
 	}
-	r := &reader{size: 4 << 10, more: count("Read 4 KiB")}
+	r := &reader{size: 4 << 10, more: m.count("Read 4 KiB")}
 	rc, err := r.dial(ctx, addr, rdmaSource, v, 32)
 	if err != nil {
 		return nil, err

@@ -119,6 +119,8 @@ const (
 	roleRDMA    = "rdma"
 	roleMarkers = "rdma-markers" // asks for markers
 	roleSpin    = "rdma-spin"    // spins on one processor
+	roleISER    = "iser"         // has a file as a LUN, over iSER; its argument is the file
+	roleRNBD    = "rnbd"         // exports a file; its argument is the file
 )
 
 // servers are the roles. A server returns where it listens and runs until its
@@ -134,6 +136,8 @@ var servers = map[string]func(ctx context.Context, listen string) (addr string, 
 	roleRDMASCTP:   serveRDMA(overSCTP),
 	roleMarkers:    serveRDMA(variant{markers: true}),
 	roleAttackers:  attackers,
+	roleISER:       serveISER,
+	roleRNBD:       serveRNBD,
 	roleSpin: func(ctx context.Context, listen string) (string, error) {
 		runtime.GOMAXPROCS(1)
 		if _, err := pin(func(cpu, n int) bool { return cpu > 0 || n == 1 }); err != nil {
@@ -160,6 +164,7 @@ var measurements = map[string]measurement{
 	"allocs":          measureAllocs(largeCRC),
 	"idle sctp-udp":   measureIdle(overSCTP),
 	"allocs sctp-udp": measureAllocs(overSCTP),
+	"iscsi allocs":    iscsiAllocations,
 }
 
 type measurement = func(ctx context.Context) (metrics, error)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -28,66 +27,50 @@ func (j fioJob) runVhost(ctx context.Context, socket string, pids []int) (metric
 	if err := f.Connect(socket); err != nil {
 		return nil, fmt.Errorf("the vhost-user socket %s: %w", socket, err)
 	}
-	size := map[string]int{"4k": 4 << 10, "1m": 1 << 20}[j.block]
+	size := j.size()
 	typ := uint32(vhosttest.In)
-	if strings.Contains(j.rw, "write") {
+	if j.writes() {
 		typ = vhosttest.Out
 	}
-	next := uint64(0)
-	place := func() uint64 {
-		at := next
-		if next++; strings.HasPrefix(j.rw, "rand") {
-			at = rand.Uint64()
-		}
-		return at % uint64(imageSize/size) * uint64(size/512)
-	}
+	next := j.places()
 	// Each has memory of its own, where its successor is, too.
 	q, all := f.Queues[0], make([]vhosttest.Request, j.depth)
 	data, first := make([]byte, size), q.Mark()
 	post := func(i int) {
 		q.Rewind(first + int64(i)*int64(size+4096))
-		all[i] = vhosttest.Request{Typ: typ, Sector: place(), Data: data}
+		all[i] = vhosttest.Request{Typ: typ, Sector: next() / 512, Data: data}
 		q.Post(&all[i])
 	}
-	cpu0, err := processCPU(pids)
-	if err != nil {
-		return nil, err
-	}
-	begin, done := time.Now(), 0
-	for i := range all {
-		post(i)
-	}
-	for under := len(all); under > 0; {
-		if err := q.Announce(); err != nil {
-			return nil, err
-		}
-		now := time.Now()
-		if err := q.Next(now.Add(vhostPatience)); err != nil {
-			return nil, fmt.Errorf("no request over the vhost-user socket ends: %w", err)
-		}
-		more := now.Sub(begin) < fioSeconds*time.Second
+	return j.timed(pids, func(more func() bool) (done int, err error) {
 		for i := range all {
-			r := &all[i]
-			if !r.Done {
-				continue
+			post(i)
+		}
+		for under := len(all); under > 0; {
+			if err := q.Announce(); err != nil {
+				return 0, err
 			}
-			if r.Status != vhosttest.OK {
-				return nil, fmt.Errorf("request %d to sector %d over the vhost-user socket: status %d", r.Typ, r.Sector, r.Status)
+			if err := q.Next(time.Now().Add(vhostPatience)); err != nil {
+				return 0, fmt.Errorf("no request over the vhost-user socket ends: %w", err)
 			}
-			done++
-			if r.Done = false; more {
-				post(i)
-			} else {
-				under--
+			goOn := more()
+			for i := range all {
+				r := &all[i]
+				if !r.Done {
+					continue
+				}
+				if r.Status != vhosttest.OK {
+					return 0, fmt.Errorf("request %d to sector %d over the vhost-user socket: status %d", r.Typ, r.Sector, r.Status)
+				}
+				done++
+				if r.Done = false; goOn {
+					post(i)
+				} else {
+					under--
+				}
 			}
 		}
-	}
-	took := time.Since(begin).Seconds()
-	cpu1, err := processCPU(pids)
-	if err != nil {
-		return nil, err
-	}
-	return metrics{"ops": float64(done) / took, "rate": float64(done*size) / took, "cpu": (cpu1 - cpu0).Seconds() / float64(done)}, nil
+		return done, nil
+	})
 }
 
 // vhostRows are those jobs of fio's of which many requests or much data are under way.

@@ -102,6 +102,9 @@ func (h *BHS) CmdSN() uint32 { return h.u32(24) }
 // ExpStatSN acknowledges the status with lower numbers, in all PDUs of initiators.
 func (h *BHS) ExpStatSN() uint32 { return h.u32(28) }
 
+// StatSN numbers the status in a target's PDU that has one (RFC 7143 section 11.4.9).
+func (h *BHS) StatSN() uint32 { return h.u32(24) }
+
 // coder is one direction of the codec of Basic Header Segments: each PDU lists its fields once, in a method
 // fields, which reads them from the header or writes them to it. So what is parsed and what is put cannot
 // differ. Offsets are in bytes from the start of the header, as in the figures of RFC 7143 section 11.
