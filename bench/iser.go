@@ -249,7 +249,8 @@ func runDisk(ctx context.Context, j fioJob, d block.Device, more func() bool) (d
 
 const (
 	iserReceives    = 300
-	iserReceiveSize = iser.HeaderLen + iscsi.BHSLen + iser.Segment + 4
+	iserHead        = iser.HeaderLen + iscsi.BHSLen
+	iserReceiveSize = iserHead + iser.Segment + 4
 )
 
 // iserWire is the wire over RDMA. It opens the memory of a command to the target when it sends the
@@ -258,10 +259,11 @@ type iserWire struct {
 	h   *rdmaHome
 	cq  *verbs.CQ
 	qp  *verbs.QP
-	in  *verbs.MR // slots of receives
-	out *verbs.MR
+	in  *verbs.MR   // slots of receives
+	out *verbs.MR   // a message of the login, and the heads of commands
 	all []*verbs.MR // memory of commands, by ITT
 	bhs iscsi.BHS
+	sgl [2]verbs.SGE
 	wcs [32]verbs.WC
 	got []verbs.WC // of wcs, not handled yet
 }
@@ -291,7 +293,7 @@ func (w *iserWire) logIn(ctx context.Context, j fioJob) (*initiator, error) {
 	if w.in, err = pd.RegisterMR(make([]byte, iserReceives*iserReceiveSize), verbs.LocalWrite); err != nil {
 		return nil, err
 	}
-	if w.out, err = pd.RegisterMR(make([]byte, iserReceiveSize), 0); err != nil {
+	if w.out, err = pd.RegisterMR(make([]byte, iserReceiveSize+j.depth*iserHead), 0); err != nil {
 		return nil, err
 	}
 	if w.qp, err = pd.Dial(ctx, verbs.DialConfig{Remote: w.h.remote, Transport: w.h.transport, PrivateData: iser.PrivateData{NoZeroBase: true}.Append(nil),
@@ -335,31 +337,25 @@ func (w *iserWire) postReceive(slot uint64) error {
 }
 
 func (w *iserWire) control(h *iscsi.BHS, data []byte) error {
-	if err := w.send(&iser.Header{}, h, data); err != nil {
-		return err
-	}
-	w.qp.Flush()
-	return nil
-}
-
-func (w *iserWire) send(head *iser.Header, h *iscsi.BHS, data []byte) error {
-	head.Op = iser.OpControl
-	n := len(iser.AppendMessage(w.out.Bytes()[:0], head, h, data))
-	return w.qp.PostSend(&verbs.SendWR{Op: verbs.OpSend, Flags: verbs.Inline | verbs.Solicited | verbs.More, SGL: []verbs.SGE{{MR: w.out, Len: uint32(n)}}})
+	n := len(iser.AppendMessage(w.out.Bytes()[:0], &iser.Header{Op: iser.OpControl}, h, data))
+	return w.qp.PostSend(&verbs.SendWR{Op: verbs.OpSend, Flags: verbs.Inline | verbs.Solicited, SGL: []verbs.SGE{{MR: w.out, Len: uint32(n)}}})
 }
 
 func (w *iserWire) command(k *iscsi.Command, data []byte) error {
-	var head iser.Header
-	k.Put(&w.bhs)
-	if k.Write && len(data) <= iser.Segment {
-		return w.send(&head, &w.bhs, data)
-	}
-	if len(data) > 0 {
+	head := iser.Header{Op: iser.OpControl}
+	sgl, n, with := w.sgl[:1], uint32(len(data)), 0
+	switch {
+	case n == 0:
+	case k.Write && n <= iser.Segment:
+		sgl, with = w.sgl[:2], len(data)
+		sgl[1] = verbs.SGE{MR: w.all[k.ITT], Len: n}
+	default:
 		m, access := w.all[k.ITT], verbs.RemoteWrite
 		if k.Write {
 			access = verbs.RemoteRead
 		}
-		if err := w.qp.PostSend(&verbs.SendWR{Op: verbs.OpRegister, Flags: verbs.More, SGL: []verbs.SGE{{MR: m, Len: uint32(len(data))}}, Access: access}); err != nil {
+		sgl[0] = verbs.SGE{MR: m, Len: n}
+		if err := w.qp.PostSend(&verbs.SendWR{Op: verbs.OpRegister, Flags: verbs.More, SGL: sgl, Access: access}); err != nil {
 			return err
 		}
 		if k.Write {
@@ -368,7 +364,13 @@ func (w *iserWire) command(k *iscsi.Command, data []byte) error {
 			head.Read, head.ReadTag = true, m.STag()
 		}
 	}
-	return w.send(&head, &w.bhs, nil)
+	// Each command has its place, and the data follow from theirs.
+	at := iserReceiveSize + int(k.ITT)*iserHead
+	k.Put(&w.bhs)
+	iser.AppendMessage(w.out.Bytes()[at:at], &head, &w.bhs, nil)
+	(*iscsi.BHS)(w.out.Bytes()[at+iser.HeaderLen:]).SetLengths(0, with)
+	sgl[0] = verbs.SGE{MR: w.out, Off: uint32(at), Len: iserHead}
+	return w.qp.PostSend(&verbs.SendWR{Op: verbs.OpSend, Flags: verbs.Solicited | verbs.More, SGL: sgl})
 }
 
 func (w *iserWire) next() (*iscsi.BHS, error) {
