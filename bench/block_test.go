@@ -17,7 +17,7 @@ func TestBlockRowsNameServersAndJobsThatThereAre(t *testing.T) {
 		"shaped paths":       {shapedRows(), (*diskHosts)(nil).shapedDisks()},
 		"kernel NVMe/TCP":    {guestDiskRows(), guestDisks},
 		"lost path":          {lostPathRows(), (*diskHosts)(nil).losingDisks()},
-		"iSCSI":              {slices.Concat(tgtRows(), iscsiRows()), iscsiServers},
+		"iSCSI":              {slices.Concat(tgtRows(), nbdkitISCSIRows(), digestRows()), iscsiServers},
 		"iSER":               {iserRows(), iserServers},
 	} {
 		if len(group.rows) == 0 {

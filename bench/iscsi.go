@@ -80,7 +80,7 @@ func (at portal) uri() string { return fmt.Sprintf("iscsi://%s/%s/%d", at.addres
 
 // tgtSettings are what tgt lets an initiator use no more of than it is told to: as much as our target does.
 var tgtSettings = []struct{ key, value string }{
-	{"MaxXmitDataSegmentLength", "262144"}, {"MaxRecvDataSegmentLength", "262144"}, {"MaxBurstLength", "1048576"}, {"FirstBurstLength", "65536"}, {"InitialR2T", "0"},
+	{"MaxXmitDataSegmentLength", "262144"}, {"MaxRecvDataSegmentLength", "262144"}, {"MaxBurstLength", "1048576"}, {"FirstBurstLength", "65536"},
 }
 
 // startTGT starts tgt's daemon with image as LUN 1 of a target; its LUN 0 is no disk.
@@ -114,13 +114,16 @@ func startTGT(ctx context.Context, _ *bench, dir, image string) (*blockServer, e
 	return s, nil
 }
 
-// openISCSI is openBlock with iscsiServers, on a machine that has all programs.
+// openISCSI is openBlock with iscsiServers, on a machine that has QEMU's initiator and all programs.
 func openISCSI(programs ...string) func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
 	return func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
 		for _, program := range programs {
 			if _, err := exec.LookPath(program); err != nil {
 				return nil, nil, leftOut(err.Error() + "; apt-get install tgt qemu-utils qemu-block-extra")
 			}
+		}
+		if modules, err := filepath.Glob("/usr/lib/*/qemu/block-iscsi.so"); err != nil || len(modules) == 0 {
+			return nil, nil, leftOut("QEMU has no iSCSI initiator here; apt-get install qemu-block-extra")
 		}
 		return openBlock(iscsiServers)(ctx, b, names)
 	}
@@ -200,8 +203,8 @@ func tgtRows() (rows []row) {
 	return rows
 }
 
-// iscsiRows are those for which no other target is needed: beside nbdkit, and what both digests cost.
-func iscsiRows() (rows []row) {
+// nbdkitISCSIRows are the target beside what serves the same file without SCSI.
+func nbdkitISCSIRows() (rows []row) {
 	for _, j := range fioJobs {
 		if j.depth == 32 {
 			r := j.iscsiRow("iSCSI "+j.name+" / nbdkit", 0, "target", "nbdkit")
@@ -210,6 +213,13 @@ func iscsiRows() (rows []row) {
 			}
 			rows = append(rows, r)
 		}
+	}
+	return rows
+}
+
+// digestRows are what both digests cost.
+func digestRows() (rows []row) {
+	for _, j := range fioJobs {
 		if j.depth > 1 {
 			rows = append(rows, j.iscsiRow("iSCSI "+j.name+", both digests / none", 0.85, "target, both digests", "target, own client"))
 		}
