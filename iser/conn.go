@@ -54,7 +54,7 @@ type Conn struct {
 	hello       bool // the first message has to be a Hello
 
 	// Run's goroutine has these; before it, whoever reads PDUs.
-	upper   iscsi.Upper
+	upper   iscsi.Upper // set with mu locked, nil before Run
 	in      iscsi.Incoming
 	data    []byte // of the PDU in in
 	begun   bool   // a message of full feature phase has come

@@ -12,7 +12,9 @@ import (
 
 // Run implements iscsi.Datamover.
 func (c *Conn) Run(u iscsi.Upper) error {
+	c.mu.Lock()
 	c.upper = u
+	c.mu.Unlock()
 	err := c.start()
 	if err == nil {
 		err = c.receiveLoop()

@@ -31,10 +31,10 @@ func (c *Conn) GetData(g *iscsi.Get) {
 	c.gets = append(c.gets, g)
 }
 
-// Flush implements iscsi.Datamover.
+// Flush implements iscsi.Datamover. Before Run nothing is sent: nobody could be told.
 func (c *Conn) Flush() {
 	c.mu.Lock()
-	if !c.up && !c.dead {
+	if c.upper == nil || !c.up && !c.dead {
 		c.mu.Unlock()
 		return
 	}

@@ -26,7 +26,7 @@ type Conn struct {
 	rd *sockio.Reader
 
 	// Run's goroutine has these; before it, whoever reads PDUs.
-	upper     iscsi.Upper
+	upper     iscsi.Upper // set with mu locked, nil before Run
 	whenIdle  func()
 	buf       []byte // buf[r:w] is received but not parsed yet
 	r, w      int
@@ -256,7 +256,9 @@ func (c *Conn) Segment() int { return int(c.maxSend.Load()) }
 
 // Run implements iscsi.Datamover.
 func (c *Conn) Run(u iscsi.Upper) error {
+	c.mu.Lock()
 	c.upper = u
+	c.mu.Unlock()
 	err := c.receiveLoop()
 	c.nc.SetWriteDeadline(time.Now().Add(farewell))
 	c.Flush()

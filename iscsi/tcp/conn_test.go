@@ -111,27 +111,47 @@ func (u *telling) IdleNotify() {
 	u.c.Flush()
 }
 
-// TestSendFailsWhileNothingIsReceived: what Run's goroutine sends before it waits may be what fails, and
-// ends Run.
-func TestSendFailsWhileNothingIsReceived(t *testing.T) {
+// pair returns a connection over TCP on loopback, its socket and the initiator's.
+func pair(t *testing.T) (c *tcp.Conn, near, far *net.TCPConn) {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	far, err := net.Dial("tcp", ln.Addr().String())
+	i, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer far.Close()
-	near, err := ln.Accept()
+	t.Cleanup(func() { i.Close() })
+	a, err := ln.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	near.(*net.TCPConn).CloseWrite()
-	c := tcp.NewConn(near)
+	c = tcp.NewConn(a)
 	v := iscsi.DefaultValues()
 	c.NoticeKeyValues(&v, 4096)
+	return c, a.(*net.TCPConn), i.(*net.TCPConn)
+}
+
+// TestFlushBeforeRun: another connection of the session may want that sent which is queued for one that
+// does not run yet. It waits.
+func TestFlushBeforeRun(t *testing.T) {
+	c, _, far := pair(t)
+	c.SendControl(new(iscsi.Out))
+	c.Flush()
+	far.CloseWrite()
+	u := &upper{c: c}
+	if err := c.Run(u); err != nil || u.sent != 1 {
+		t.Errorf("%v, %d given back", err, u.sent)
+	}
+}
+
+// TestSendFailsWhileNothingIsReceived: what Run's goroutine sends before it waits may be what fails, and
+// ends Run.
+func TestSendFailsWhileNothingIsReceived(t *testing.T) {
+	c, near, _ := pair(t)
+	near.CloseWrite()
 	u := &telling{upper: upper{c: c}}
 	if err := c.Run(u); err == nil || u.sent != 1 {
 		t.Errorf("%v, %d given back", err, u.sent)

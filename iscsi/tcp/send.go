@@ -46,10 +46,10 @@ func (c *Conn) GetData(g *iscsi.Get) {
 }
 
 // Flush implements iscsi.Datamover. One goroutine at a time sends, for all; when the socket is
-// full, one that may wait takes over.
+// full, one that may wait takes over. Before Run nothing is sent: nobody could be told.
 func (c *Conn) Flush() {
 	c.mu.Lock()
-	if c.flushing || c.queued.Empty() {
+	if c.flushing || c.queued.Empty() || c.upper == nil {
 		c.mu.Unlock()
 		return
 	}
