@@ -169,8 +169,8 @@ func (x *session) leave(c *conn, why error) error {
 	if errors.Is(why, iscsi.ErrFormat) || x.level == 0 && errors.Is(why, iscsi.ErrDigest) {
 		x.terminateLocked(nil) // RFC 7143 sections 7.7 and 7.8
 	}
-	waits := x.waitsLocked(c, why)
-	c.suspended = c.suspended || waits
+	waits := c.suspended || x.waitsLocked(c, why) // that it is suspended may have been said before
+	c.suspended = waits
 	x.mu.Unlock()
 	x.forgetEarly(c)
 	if waits {
