@@ -112,7 +112,7 @@ func TestGuestOfAVhostUserDisk(t *testing.T) {
 func (s *scene) boot(t *testing.T, image *vm.Image, dir string) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	l := &load{ended: make(chan struct{}), at: s.alpha}
+	l := &load{ended: make(chan struct{}), at: s.alpha, moved: s.diskMoved(s.alpha)}
 	l.stop = sync.OnceFunc(func() {
 		if err := os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600); err != nil {
 			cancel()

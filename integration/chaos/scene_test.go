@@ -238,12 +238,17 @@ func (s *scene) beginAt(t *testing.T, at *node.Node, disk api.Attachment, how no
 	t.Helper()
 	how.URI = disk.URI
 	streams := s.streams(t, at)
-	l := s.beginCounted(t, at, how, func(ctx context.Context) (uint64, error) {
-		io, err := at.DiskIO(ctx, s.export())
-		return io.ReadBytes + io.WriteBytes, err
-	})
+	l := s.beginCounted(t, at, how, s.diskMoved(at))
 	l.streams = streams
 	return l
+}
+
+// diskMoved counts the bytes that the disk attached on a host has moved.
+func (s *scene) diskMoved(at *node.Node) func(context.Context) (uint64, error) {
+	return func(ctx context.Context) (uint64, error) {
+		io, err := at.DiskIO(ctx, s.export())
+		return io.ReadBytes + io.WriteBytes, err
+	}
 }
 
 // beginCounted is begin on a host, of a disk whose bytes that were moved somebody counts.
