@@ -29,6 +29,7 @@ var (
 	file       = debPackage{"file", []string{"file"}, "nbdinfo runs it, and writes broken JSON without"}
 	qemuUtils  = debPackage{"qemu-utils", []string{"qemu-img", "qemu-io", "qemu-nbd"}, "an independent NBD client and server"}
 	libiscsi   = debPackage{"libiscsi-bin", []string{"iscsi-ls", "iscsi-inq", "iscsi-test-cu"}, "an independent iSCSI initiator, and its suite"}
+	openISCSI  = debPackage{"open-iscsi", []string{"iscsiadm", "iscsid"}, "has the kernel of the virtual machine log in to our iSCSI target"}
 	qemuBlock  = debPackage{"qemu-block-extra", []string{"/usr/lib/*/qemu/block-iscsi.so"}, "QEMU's iSCSI initiator"}
 	qemu       = debPackage{"qemu-system-x86", []string{"qemu-system-x86_64"}, "the virtual machine"}
 	busybox    = debPackage{"busybox-static", []string{"/usr/share/doc/busybox-static", "/bin/busybox"}, "the virtual machine's first steps"}
@@ -47,6 +48,7 @@ var (
 	netbase    = debPackage{"netbase", []string{"/etc/services"}, "strongSwan names ports in selectors by it"}
 	zsh        = debPackage{"zsh", []string{"zsh"}, "completes what peers have named"}
 	fish       = debPackage{"fish", []string{"fish"}, "completes what peers have named"}
+	tgt        = debPackage{"tgt", []string{"tgtd", "tgtadm"}, "the rival of the iSCSI rows"}
 	nbdkit     = debPackage{"nbdkit", []string{"nbdkit", "/usr/lib/*/nbdkit/plugins/nbdkit-file-plugin.so"}, "the rival of the fio rows"}
 )
 
@@ -55,7 +57,7 @@ var sets = map[string][]debPackage{
 	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, libiscsi, qemuBlock, bootstrap, netbase, zsh, fish},
 	"demo":     {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, e2fsprogs, fio, libnbd},
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
-	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, nbdkit, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest},
+	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest},
 	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev,
-		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap},
+		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI},
 }
