@@ -186,6 +186,8 @@ func TestIOFailsWhileTheSAIsAway(t *testing.T) {
 	case <-time.After(testTimeout):
 		t.Fatal("the write is not settled")
 	}
+	// What waits, the settling among it, goes ahead of new I/O.
+	eventually(t, "a path takes new I/O", func() bool { return cl.Info().Paths[1].State == PathConnected })
 	if e := j.put(t, cl, 65, 512); e != 0 {
 		t.Fatal(e)
 	}

@@ -61,10 +61,7 @@ func TestChildDeletedTenTimesFromBothSidesUnderEcho(t *testing.T) {
 			h, name = p.beta, "alpha"
 		}
 		k.longest()
-		n, err := h.m.DeleteChild(t.Context(), name, "")
-		if err != nil || n == 0 {
-			t.Fatalf("delete %d on %s: %d children, %v", i, h.Name(), n, err)
-		}
+		deleteChild(t, h, name)
 		k.moves(t, 50)
 		gaps = append(gaps, k.longest().Round(time.Millisecond))
 	}
@@ -244,9 +241,7 @@ func TestIPv6IsGuardedAndSurvivesDeletes(t *testing.T) {
 	k := talk(p.alpha.mustDial(t, p.beta))
 	for range 3 {
 		k.moves(t, 20)
-		if n, err := p.beta.m.DeleteChild(t.Context(), "alpha", ""); n == 0 || err != nil {
-			t.Fatalf("delete: %d, %v", n, err)
-		}
+		deleteChild(t, p.beta, "alpha")
 		k.moves(t, 20)
 	}
 	k.end(t)

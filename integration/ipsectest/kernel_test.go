@@ -153,9 +153,7 @@ func TestKernelESPInEveryMode(t *testing.T) {
 				}
 			}
 			for _, h := range []*host{p.alpha, p.beta} {
-				if n, err := h.m.DeleteChild(t.Context(), p.other(h).Name(), ""); n == 0 || err != nil {
-					t.Fatalf("delete on %s: %d, %v", h.Name(), n, err)
-				}
+				deleteChild(t, h, p.other(h).Name())
 				k.moves(t, 50)
 			}
 			gap := k.longest()

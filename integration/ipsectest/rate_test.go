@@ -248,13 +248,7 @@ func TestKernelESPUnderAStormOfDeletes(t *testing.T) {
 		if i%2 == 1 {
 			h = p.beta
 		}
-		eventually(t, "there is a child to delete", func() bool {
-			n, err := h.m.DeleteChild(t.Context(), p.other(h).Name(), "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n > 0
-		})
+		deleteChild(t, h, p.other(h).Name())
 	}
 	if err := w.sync(t.Context()); err != nil {
 		t.Fatal(err)
