@@ -1,6 +1,7 @@
 package ipsectest
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -39,8 +40,8 @@ func TestSourceRouteIsNoWayAroundTheGuard(t *testing.T) {
 					}
 				}
 			}
-			// send sends datagrams to a port by each route.
-			send := func(port uint16) {
+			// send sends datagrams to a port by each route, and returns why the guard has refused some.
+			send := func(port uint16) (refused error) {
 				t.Helper()
 				for name, route := range routes {
 					err := p.alpha.Do(func() error {
@@ -52,7 +53,9 @@ func TestSourceRouteIsNoWayAroundTheGuard(t *testing.T) {
 					if err != nil && !refusedByGuard(err) {
 						t.Fatalf("%s: %v", name, err)
 					}
+					refused = errors.Join(refused, err)
 				}
+				return refused
 			}
 			send(udpPort + 1) // so that gamma's link address is known
 			wire := captureWith(t, p.alpha, lab.CaptureOptions{Unjudged: "another port's datagrams have the canary, too"})
@@ -71,9 +74,9 @@ func TestSourceRouteIsNoWayAroundTheGuard(t *testing.T) {
 				sh(t, p.alpha.Host, "ip xfrm policy flush")
 			}
 			wire = captureWith(t, p.alpha, lab.CaptureOptions{Unjudged: "the control"})
-			send(udpPort)
+			refused := send(udpPort)
 			if k := counted(t, wire); p.clear(k) != len(routes) || k.Leaked() == "" {
-				t.Errorf("without the table %v: the check cannot fail", k)
+				t.Errorf("without the table %v, refused: %v: the check cannot fail", k, refused)
 			}
 		})
 	}
