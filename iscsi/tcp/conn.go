@@ -46,8 +46,8 @@ type Conn struct {
 	loop  func()
 	batch iscsi.OutQueue
 
-	woken, ending atomic.Bool
-	maxSend       atomic.Uint32 // the longest data segment that the initiator takes
+	ending  atomic.Bool
+	maxSend atomic.Uint32 // the longest data segment that the initiator takes
 
 	mu       sync.Mutex // guards the fields below it; innermost
 	change   sync.Cond  // flushing ended, or a batch was sent
@@ -427,21 +427,15 @@ func (c *Conn) DeallocateTaskResources(itt uint32) (placing bool) {
 var past = time.Unix(1, 0)
 
 // Wake implements iscsi.Datamover.
-func (c *Conn) Wake() {
-	c.woken.Store(true)
-	c.nc.SetReadDeadline(past)
-}
+func (c *Conn) Wake() { c.nc.SetReadDeadline(past) }
 
 // stayAwake reports whether a deadline was Wake's, and takes it back.
 func (c *Conn) stayAwake() bool {
-	if !c.woken.Swap(false) || c.ending.Load() {
+	if c.ending.Load() {
 		return false
 	}
 	c.nc.SetReadDeadline(time.Time{})
-	if c.ending.Load() { // its deadline may have been taken back instead
-		return false
-	}
-	return true
+	return !c.ending.Load() // whose deadline may have been taken back instead
 }
 
 // ConnectionTerminate implements iscsi.Datamover.

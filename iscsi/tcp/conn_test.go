@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/internal/crc32c"
 	"github.com/ironwarp/ironwarp/iscsi"
@@ -144,6 +146,63 @@ func TestFlushBeforeRun(t *testing.T) {
 	u := &upper{c: c}
 	if err := c.Run(u); err != nil || u.sent != 1 {
 		t.Errorf("%v, %d given back", err, u.sent)
+	}
+}
+
+// TestWakesThatMeet: a wake that is overtaken by another, which has been answered meanwhile, ends nothing.
+func TestWakesThatMeet(t *testing.T) {
+	_, near, far := pair(t)
+	slow := &slowDeadline{TCPConn: near, begun: make(chan struct{}), on: make(chan struct{})}
+	c := tcp.NewConn(slow)
+	u := &counting{upper: upper{c: c}, idle: make(chan struct{}, 1)}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(u) }()
+	idle := func() {
+		t.Helper()
+		select {
+		case <-u.idle:
+		case err := <-ended:
+			t.Fatalf("the connection has ended: %v", err)
+		}
+	}
+	idle()
+	go c.Wake()
+	<-slow.begun
+	c.Wake()
+	idle()
+	close(slow.on)
+	idle()
+	far.CloseWrite()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// slowDeadline is a connection whose first read deadline is set when on is closed.
+type slowDeadline struct {
+	*net.TCPConn
+	called    atomic.Bool
+	begun, on chan struct{}
+}
+
+func (s *slowDeadline) SetReadDeadline(at time.Time) error {
+	if !s.called.Swap(true) {
+		close(s.begun)
+		<-s.on
+	}
+	return s.TCPConn.SetReadDeadline(at)
+}
+
+// counting is an upper that says when it was idle.
+type counting struct {
+	upper
+	idle chan struct{}
+}
+
+func (u *counting) IdleNotify() {
+	select {
+	case u.idle <- struct{}{}:
+	default:
 	}
 }
 
