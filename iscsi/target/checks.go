@@ -22,6 +22,14 @@ func (b *buffer) isOf(user uint64) bool { return b.user == user }
 // R16, section 6.3.4: an initiator gets no more than it expects.
 func (t *task) input() uint32 { return min(t.InLen, t.edtl) }
 
+// room is how many bytes the initiator takes.
+func (t *task) room() uint32 {
+	if t.read {
+		return t.edtl
+	}
+	return 0
+}
+
 // R21, section 6.4.3: what an initiator has asked for besides commands, and has not been answered, is
 // bounded.
 func (x *session) hasManyRequestsLocked() bool { return x.managing+len(x.logouts) >= immediates }

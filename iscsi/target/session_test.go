@@ -13,11 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/chap"
 	"github.com/ironwarp/ironwarp/internal/crc32c"
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/iscsi/target"
 	"github.com/ironwarp/ironwarp/scsi"
+	"github.com/ironwarp/ironwarp/scsi/lu"
 )
 
 // client is an initiator that says what a test has it say.
@@ -222,6 +224,67 @@ func (c *client) ready() {
 
 func write10(itt uint32, blocks byte) iscsi.Command {
 	return iscsi.Command{Final: true, Write: true, ITT: itt, EDTL: uint32(blocks) * 512, CDB: [16]byte{scsi.Write10, 8: blocks}}
+}
+
+// readCounter is a medium that counts the bytes that are read from it.
+type readCounter struct {
+	lu.Medium
+	n *atomic.Int64
+}
+
+type readCounterQueue struct {
+	block.Queue
+	n *atomic.Int64
+}
+
+func (m readCounter) NewQueue(f func()) block.Queue {
+	return readCounterQueue{m.Medium.NewQueue(f), m.n}
+}
+
+func (q readCounterQueue) Do(op block.Op, buf []byte, off, n int64, fl block.Flags, done block.Completion) bool {
+	if op == block.OpRead {
+		q.n.Add(n)
+	}
+	return q.Queue.Do(op, buf, off, n, fl, done)
+}
+
+// TestNobodyReadsWhatNobodyTakes: of a READ no more comes from the medium than the initiator has room for, and it is
+// told how much there would have been (RFC 7143 section 11.4.5.1).
+func TestNobodyReadsWhatNobodyTakes(t *testing.T) {
+	var n atomic.Int64
+	s := serve(t, target.Config{}, nil, unit{size: 1 << 20, medium: func(m lu.Medium) lu.Medium { return readCounter{m, &n} }})
+	c := dial(t, s, 1)
+	c.ready()
+	for i, tc := range []struct {
+		fua  byte
+		read bool
+		edtl uint32
+		want int64
+	}{{0, true, 0, 0}, {0, true, 700, 1024}, {8, true, 512, 512}, {0, true, 16 * 512, 16 * 512}, {0, true, 1 << 30, 16 * 512}, {0, false, 0, 0}} {
+		n.Store(0)
+		c.command(iscsi.Command{Final: true, Read: tc.read, ITT: uint32(i), EDTL: tc.edtl, CDB: [16]byte{scsi.Read10, 1: tc.fua, 8: 16}}, nil)
+		got, residual := 0, iscsi.Residual{}
+		for done := false; !done; {
+			h, data := c.receive()
+			switch h.Opcode() {
+			case iscsi.OpDataIn:
+				d, _ := iscsi.ParseDataIn(&h)
+				got += len(data)
+				done, residual = d.HasStatus, d.Residual
+			case iscsi.OpResponse:
+				r, _ := iscsi.ParseResponse(&h)
+				done, residual = true, r.Residual
+				if r.Status != 0 {
+					t.Errorf("%+v: %+v", tc, r)
+				}
+			default:
+				t.Fatal(h.Opcode())
+			}
+		}
+		if want := iscsi.ResidualOf(16*512, tc.edtl); n.Load() != tc.want || got != int(min(16*512, tc.edtl)) || residual != want {
+			t.Errorf("%+v: %d bytes were read, %d came, residual %+v", tc, n.Load(), got, residual)
+		}
+	}
 }
 
 // TestDataComeInAllWays: immediate, unsolicited and by R2T, several at a time, with digests, and

@@ -153,7 +153,7 @@ func (c *conn) command(p *iscsi.Incoming, t *task) error {
 	case t.Out && k.Write:
 		t.need = min(t.Length, k.EDTL)
 	case !t.Out:
-		t.need = t.Length
+		t.need = t.Fills(t.room())
 	}
 	if err := c.firstData(p, &k, t); err != nil {
 		t.sent()

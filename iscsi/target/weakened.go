@@ -3,6 +3,8 @@
 package target
 
 import (
+	"math"
+
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/iscsi"
 )
@@ -28,6 +30,13 @@ func (t *task) input() uint32 {
 		return t.InLen
 	}
 	return min(t.InLen, t.edtl)
+}
+
+func (t *task) room() uint32 {
+	if t.read && checks.On(checks.ExactWindow) {
+		return t.edtl
+	}
+	return math.MaxUint32
 }
 
 func (x *session) hasManyRequestsLocked() bool {

@@ -58,7 +58,7 @@ func transfer(out bool) func(*Task) {
 		if t.nexus.unit.isAbsent() || !t.blockRange(MaxTransfer) {
 			return
 		}
-		t.Out, t.Length = out, t.bytes()
+		t.Out, t.Length, t.reads = out, t.bytes(), !out
 		if c := t.CDB[0]; c == scsi.OrWrite16 {
 			t.exclude()
 		} else if c == scsi.WriteVerify10 || c == scsi.WriteVerify12 || c == scsi.WriteVerify16 {
@@ -89,18 +89,23 @@ func (t *Task) has() bool {
 
 func (t *Task) read() {
 	switch {
-	case t.n == 0:
-		t.good(0)
+	case len(t.Buf) == 0:
+		t.good(t.bytes())
 	case t.CDB[1]&fua != 0 && scsi.CDBLen(t.CDB[0]) != 6 && t.nexus.unit.geo.CanFlush:
 		t.do(block.OpFlush, nil, 0, 0, 0, readAfterFlush) // what a cache has is to be on the medium first
 	default:
-		t.do(block.OpRead, t.Buf[:t.bytes()], t.off(), int64(t.bytes()), 0, readDone)
+		t.readBuf()
 	}
+}
+
+func (t *Task) readBuf() {
+	p := t.Buf[:min(int(t.bytes()), len(t.Buf))]
+	t.do(block.OpRead, p, t.off(), int64(len(p)), 0, readDone)
 }
 
 func readAfterFlush(t *Task, errno syscall.Errno) {
 	if !t.failed(errno, false) {
-		t.do(block.OpRead, t.Buf[:t.bytes()], t.off(), int64(t.bytes()), 0, readDone)
+		t.readBuf()
 	}
 }
 

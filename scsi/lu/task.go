@@ -33,13 +33,14 @@ type Task struct {
 	Out    bool
 	Length uint32
 
-	// Buf has Length bytes, or for data to the unit as many as have come. Set before Execute.
+	// Buf has Length bytes, or for data to the unit as many as have come, and for a READ as many as Fills says
+	// suffice. Set before Execute.
 	Buf []byte
 
 	// Valid at the end. An aborted task has no status: its initiator gets no answer.
 	Aborted bool
 	Status  scsi.Status
-	InLen   uint32 // of Buf for the initiator
+	InLen   uint32 // for the initiator: of Buf, as far as it goes
 	sense   [scsi.MaxSense]byte
 	senseN  int
 
@@ -49,6 +50,7 @@ type Task struct {
 	bad   bool
 	lba   uint64
 	n     uint32 // blocks
+	reads bool   // all of them, for the initiator
 
 	prev, next *Task // guarded by Unit.mu, like those below
 	begun      bool
@@ -104,7 +106,7 @@ func (l *taskList) removeLocked(t *Task) {
 func (n *Nexus) Prepare(t *Task) {
 	t.nexus = n
 	t.Out, t.Length, t.Buf, t.Aborted, t.Status, t.InLen, t.senseN = false, 0, nil, false, scsi.Good, 0, 0
-	t.bad, t.lba, t.n, t.begun, t.running, t.excludes, t.ordered, t.aborted = false, 0, 0, false, false, false, false, false
+	t.bad, t.lba, t.n, t.reads, t.begun, t.running, t.excludes, t.ordered, t.aborted = false, 0, 0, false, false, false, false, false, false
 	t.scratch, t.ranges, t.at, t.executed = nil, nil, 0, false
 	t.cmd = n.unit.find(&t.CDB)
 	if t.cmd == nil {
@@ -122,6 +124,16 @@ func (n *Nexus) Prepare(t *Task) {
 	if t.bad {
 		t.Length = 0
 	}
+}
+
+// Fills returns how many bytes of Buf the command fills, if the initiator takes no more than room. Blocks that
+// nobody takes are not read from the medium, those at the end of the room are read whole.
+func (t *Task) Fills(room uint32) uint32 {
+	if !t.reads || room >= t.Length {
+		return t.Length
+	}
+	block := t.nexus.unit.cfg.BlockSize
+	return (room + block - 1) / block * block
 }
 
 // refuse notes what is wrong with the CDB; Execute says it.
