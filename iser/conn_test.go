@@ -46,14 +46,14 @@ func (u *upper) DataCompletionNotify(*iscsi.Get, bool) { u.whole++ }
 func (u *upper) DigestNotify(*iscsi.BHS)               {}
 func (u *upper) IdleNotify()                           { u.c.Flush() }
 
-// TestATaskIsGivenUpWhenItsReadHasSettled: until then, the initiator's memory is being read, and what is read
-// goes to memory that belongs to the task (RFC 7145 section 3.1.9).
-func TestATaskIsGivenUpWhenItsReadHasSettled(t *testing.T) {
+// connected returns a connection in full feature phase that does not run yet, its initiator, and what is between them.
+func connected(t *testing.T) (*iser.Conn, *isertest.Initiator, *isertest.Proxy) {
+	t.Helper()
 	dev, err := verbs.Open(verbs.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dev.Close()
+	t.Cleanup(func() { dev.Close() })
 	ulp, err := dev.NewULP("target", verbs.ULPConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestATaskIsGivenUpWhenItsReadHasSettled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close()
+	t.Cleanup(func() { p.Close() })
 	conns := make(chan *iser.Conn, 1)
 	go func() {
 		defer close(conns)
@@ -86,7 +86,7 @@ func TestATaskIsGivenUpWhenItsReadHasSettled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer i.Close()
+	t.Cleanup(func() { i.Close() })
 	if err := i.Dial(t.Context(), netip.MustParseAddrPort(p.Address)); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestATaskIsGivenUpWhenItsReadHasSettled(t *testing.T) {
 	if c == nil {
 		t.FailNow()
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
 	var h iscsi.BHS
 	q := iscsi.LoginRequest{Transit: true, CSG: iscsi.Operational, NSG: iscsi.FullFeature}
 	q.Put(&h)
@@ -109,11 +109,40 @@ func TestATaskIsGivenUpWhenItsReadHasSettled(t *testing.T) {
 	if err := c.NoticeKeyValues(&v, iser.Segment); err != nil || c.Segment() != 128 {
 		t.Fatalf("%d %v", c.Segment(), err)
 	}
+	return c, i, p
+}
+
+// TestFlushBeforeRun: another connection of the session may want that sent which is queued for one that does not
+// run yet. It waits.
+func TestFlushBeforeRun(t *testing.T) {
+	c, i, _ := connected(t)
+	var o iscsi.Out
+	n := iscsi.NOP{ITT: 3, TTT: iscsi.NoTag}
+	n.PutIn(&o.BHS)
+	c.SendControl(&o)
+	c.Flush()
+	u := &upper{t: t, c: c, sent: make(chan struct{})}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(u) }()
+	if m, _, err := i.Receive(t.Context()); err != nil || m.BHS.Opcode() != iscsi.OpNOPIn || m.BHS.ITT() != 3 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	<-u.sent
+	c.ConnectionTerminate()
+	<-ended
+}
+
+// TestATaskIsGivenUpWhenItsReadHasSettled: until then, the initiator's memory is being read, and what is read
+// goes to memory that belongs to the task (RFC 7145 section 3.1.9).
+func TestATaskIsGivenUpWhenItsReadHasSettled(t *testing.T) {
+	c, i, p := connected(t)
 	u := &upper{t: t, c: c, sent: make(chan struct{}), asked: make(chan struct{}), waits: make(chan struct{}), aborted: make(chan []byte, 1)}
 	u.get.Into = make([]byte, 64)
-	if u.get.Memory, err = c.Register(u.get.Into); err != nil {
+	memory, err := c.Register(u.get.Into)
+	if err != nil {
 		t.Fatal(err)
 	}
+	u.get.Memory = memory
 	defer c.Deregister(u.get.Memory)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(u) }()
@@ -125,6 +154,7 @@ func TestATaskIsGivenUpWhenItsReadHasSettled(t *testing.T) {
 	}
 	p.Hold(isertest.Down)
 	k := iscsi.Command{Final: true, Write: true, ITT: 1, EDTL: 64}
+	var h iscsi.BHS
 	k.Put(&h)
 	i.Send(iser.Header{Write: true, WriteTag: mr.STag()}, &h, nil)
 	<-u.asked
