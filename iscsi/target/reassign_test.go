@@ -2,6 +2,7 @@ package target_test
 
 import (
 	"bytes"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -208,6 +209,73 @@ func TestReassign(t *testing.T) {
 				if !bytes.Equal(got, data) {
 					t.Errorf("other data were written at block %d", lba)
 				}
+			}
+		})
+	}
+}
+
+// TestLUNGoesWhileItsCommandsWait: nothing of it is in use then, although commands of a connection that has failed
+// wait for another. What has been read before is sent, and what is still to be written is not.
+func TestLUNGoesWhileItsCommandsWait(t *testing.T) {
+	s, a, b := reassigning(t, target.Config{})
+	data := pattern(1024, 1)
+	k := write10(4, 2)
+	k.EDTL = 1024
+	b.command(k, nil)
+	r := b.r2t()
+	b.out(iscsi.DataOut{ITT: 4, TTT: r.TTT}, data[:512], false)
+	b.command(iscsi.Command{Final: true, Read: true, ITT: 6, EDTL: 512, CDB: [16]byte{scsi.Read10, 5: 64, 8: 1}}, nil)
+	b.in()
+	b.statSN-- // it is not acknowledged
+	b.nc.Close()
+	a.dropped(1)
+	select {
+	case <-s.device.Withdraw(0):
+	case <-time.After(time.Minute):
+		t.Fatal("the LUN is in use by commands that wait")
+	}
+	recoveryLogout(t, a, 1)
+	a.cmdSN = b.cmdSN
+	a.reassign(6, 0, iscsi.FunctionComplete)
+	if d, p := a.in(); !d.HasStatus || d.Status != 0 || !bytes.Equal(p, make([]byte, 512)) {
+		t.Errorf("%+v, % x", d, p)
+	}
+	a.reassign(4, 0, iscsi.FunctionComplete)
+	r = a.r2t()
+	a.out(iscsi.DataOut{Final: true, ITT: 4, TTT: r.TTT, Offset: r.Offset}, data[r.Offset:], false)
+	if r, sense := a.status(); r.ITT != 4 || sense.Code != scsi.LogicalUnitNotSupported {
+		t.Errorf("%+v %+v", r, sense)
+	}
+	s.stop()
+	if b, err := os.ReadFile(s.files[0]); err != nil || !bytes.Equal(b[:1024], make([]byte, 1024)) {
+		t.Errorf("a LUN that is gone was written to: %v", err)
+	}
+}
+
+// TestSessionIsDroppedWhileItsCommandsWait: who may not go on has nothing that waits, nor what could be reassigned.
+func TestSessionIsDroppedWhileItsCommandsWait(t *testing.T) {
+	for name, last := range map[string]bool{"another connection is up": false, "the last has failed": true} {
+		t.Run(name, func(t *testing.T) {
+			s, a, b := reassigning(t, target.Config{})
+			b.command(write10(4, 4), nil)
+			b.r2t()
+			b.nc.Close()
+			a.dropped(1)
+			if last {
+				a.nc.Close()
+			}
+			s.server.Remove(targetName)
+			ended, over := s.server.Drop(func(target.SessionInfo) bool { return true })
+			if len(ended) != 1 || len(over) != 1 {
+				t.Fatalf("%+v", ended)
+			}
+			select {
+			case <-over[0]:
+			case <-time.After(10 * time.Second): // Time2Wait and Time2Retain are 22 s
+				t.Fatal("it goes on while commands wait")
+			}
+			if _, st := logIn(t, s, identity{isid: 1, tsih: a.tsih, cid: 1, cmdSN: a.cmdSN}); st == iscsi.LoginOK {
+				t.Error("a connection joins a session that is over")
 			}
 		})
 	}

@@ -32,6 +32,8 @@ type unit struct {
 type served struct {
 	address string
 	files   []string
+	device  *lu.Device
+	server  *target.Server
 	dev     *verbs.Device // of serveRDMA
 	ulp     *verbs.ULP
 	stop    func()
@@ -142,9 +144,10 @@ func device(t testing.TB, units ...unit) *lu.Device {
 func serveOn(t testing.TB, cfg target.Config, credentials []chap.Credentials, listen func(context.Context, *target.Server) (string, func() error), units ...unit) *served {
 	t.Helper()
 	d, files, closers := files(t, units...)
-	s := &served{files: files}
+	s := &served{files: files, device: d}
 	cfg.LogoutWait = cmp.Or(cfg.LogoutWait, 10*time.Millisecond) // most tests' initiators do not log out
 	srv := target.NewServer(cfg)
+	s.server = srv
 	if err := srv.Add(&target.Target{Name: targetName, Alias: "a test", Device: d, CHAP: credentials, ErrorRecoveryLevel: 2}); err != nil {
 		t.Fatal(err)
 	}
