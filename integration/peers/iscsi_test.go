@@ -19,50 +19,111 @@ import (
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
-// TestInitiatorOnAPeerIsServedInESPOnly has QEMU on alpha use a LUN of beta's, whose portal the SAs
-// cover. The deletion of all SAs, on either host, pauses its session and does not end it; without SAs
-// nothing of the port leaves alpha, whoever sends it.
-func TestInitiatorOnAPeerIsServedInESPOnly(t *testing.T) {
+// targetName is the target that beta has.
+const targetName = "iqn.2026-01.org.example:disks"
+
+// targetScene is a scene whose beta has a target with LUNs for alpha, and a capture of their wire.
+type targetScene struct {
+	*scene
+	portal  netip.AddrPort
+	capture *lab.Capture
+}
+
+func newTargetScene(t *testing.T, luns int) *targetScene {
+	t.Helper()
+	s := &targetScene{scene: newScene(t)}
+	if err := node.Join(t.Context(), s.alpha, s.beta, "--iscsi-port", "3260"); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if s.capture, err = s.alpha.Capture(t.Context(), lab.CaptureOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for n := range luns {
+		image := filepath.Join(s.beta.Dir(), fmt.Sprintf("disk%d.img", n))
+		if err := os.WriteFile(image, s.beta.Canary().Bytes(diskSize), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			s.must(s.beta, "target", "add", "--peer", "alpha", "--iqn", targetName, "--path", image, "disks")
+		} else {
+			s.must(s.beta, "target", "lun", "add", "--number", fmt.Sprint(n), "--path", image, "disks")
+		}
+	}
+	s.portal = netip.AddrPortFrom(s.beta.Addr(), config.DefaultISCSIPort)
+	return s
+}
+
+// untilFound waits until libiscsi on alpha finds the target.
+func (s *targetScene) untilFound() {
+	s.t.Helper()
+	s.until("the target is found", func() bool {
+		found, err := s.alpha.Run(s.t.Context(), "iscsi-ls", "-s", "iscsi://"+s.portal.String())
+		return err == nil && strings.Contains(found, "Lun:0")
+	})
+}
+
+// lun0 is the URL of the first LUN.
+func (s *targetScene) lun0() string { return fmt.Sprintf("iscsi://%s/%s/0", s.portal, targetName) }
+
+// sessions are those that beta has.
+func (s *targetScene) sessions() []api.TargetSession {
+	s.t.Helper()
+	all, err := s.beta.Client().TargetSessions(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return all
+}
+
+// nobodyConnects fails the test if a program on alpha reaches the portal.
+func (s *targetScene) nobodyConnects() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Second)
+	defer cancel()
+	if c, err := s.alpha.Dial(ctx, s.portal); err == nil {
+		c.Close()
+		s.t.Error("a connection without an SA")
+	}
+}
+
+// nothingInClear ends the capture, and fails the test if anything of the portal was sent in clear.
+func (s *targetScene) nothingInClear() {
+	s.t.Helper()
+	counts, err := s.capture.Stop()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if n := counts.ClearTCP[config.DefaultISCSIPort]; n != 0 || counts.ESP == 0 {
+		s.t.Errorf("%d clear packets of the port, %d of ESP", n, counts.ESP)
+	}
+}
+
+// needTools skips the test where QEMU's and libiscsi's initiators are missing.
+func needTools(t *testing.T) {
+	t.Helper()
 	for _, tool := range []string{"iscsi-ls", "qemu-io"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("needs libiscsi-bin and qemu-block-extra: %v", err)
 		}
 	}
-	s := newScene(t)
-	if err := node.Join(t.Context(), s.alpha, s.beta, "--iscsi-port", "3260"); err != nil {
-		t.Fatal(err)
-	}
-	capture, err := s.alpha.Capture(t.Context(), lab.CaptureOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	image := filepath.Join(s.beta.Dir(), "disk.img")
-	if err := os.WriteFile(image, s.beta.Canary().Bytes(diskSize), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.must(s.beta, "target", "add", "--peer", "alpha", "--iqn", "iqn.2026-01.org.example:disks", "--path", image, "disks")
-	portal := netip.AddrPortFrom(s.beta.Addr(), config.DefaultISCSIPort)
-	var found string
-	s.until("the target is found", func() bool {
-		found, err = s.alpha.Run(t.Context(), "iscsi-ls", "-s", "iscsi://"+portal.String())
-		return err == nil && strings.Contains(found, "Lun:0")
-	})
-	if out := s.must(s.alpha, "iscsi", "discover", "beta"); !strings.Contains(out, portal.String()+",1 iqn.2026-01.org.example:disks") {
+}
+
+// TestInitiatorOnAPeerIsServedInESPOnly has QEMU on alpha use a LUN of beta's, whose portal the SAs
+// cover. The deletion of all SAs, on either host, pauses its session and does not end it; without SAs
+// nothing of the port leaves alpha, whoever sends it.
+func TestInitiatorOnAPeerIsServedInESPOnly(t *testing.T) {
+	needTools(t)
+	s := newTargetScene(t, 1)
+	s.untilFound()
+	if out := s.must(s.alpha, "iscsi", "discover", "beta"); !strings.Contains(out, s.portal.String()+",1 "+targetName) {
 		t.Errorf("discover: %s", out)
 	}
 
-	q := startQEMU(t, s.alpha, fmt.Sprintf("iscsi://%s/iqn.2026-01.org.example:disks/0", portal))
+	q := startQEMU(t, s.alpha, s.lun0())
 	q.do("write -P 0x5a 0 64k", "wrote 65536/65536")
 	q.do("read 64k 512k", "read 524288/524288")
-	sessions := func() []api.TargetSession {
-		t.Helper()
-		all, err := s.beta.Client().TargetSessions(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return all
-	}
-	before := sessions()
+	before := s.sessions()
 	if len(before) != 1 || before[0].Peer != "alpha" || before[0].Identity != s.alpha.Addr().String() {
 		t.Fatalf("%+v", before)
 	}
@@ -75,7 +136,7 @@ func TestInitiatorOnAPeerIsServedInESPOnly(t *testing.T) {
 		q.do("write -P 0x33 128k 64k", "wrote 65536/65536")
 		q.do("read -P 0x33 128k 64k", "read 65536/65536")
 	}
-	if after := sessions(); len(after) != 1 || after[0].ID != before[0].ID || after[0].Address != before[0].Address || after[0].AgeSeconds < before[0].AgeSeconds {
+	if after := s.sessions(); len(after) != 1 || after[0].ID != before[0].ID || after[0].Address != before[0].Address || after[0].AgeSeconds < before[0].AgeSeconds {
 		t.Errorf("the session was ended: %+v, then %+v", before, after)
 	}
 	q.end()
@@ -85,50 +146,19 @@ func TestInitiatorOnAPeerIsServedInESPOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	if c, err := s.alpha.Dial(ctx, portal); err == nil {
-		c.Close()
-		t.Error("a connection without an SA")
-	}
-	counts, err := capture.Stop()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := counts.ClearTCP[config.DefaultISCSIPort]; n != 0 || counts.ESP == 0 {
-		t.Errorf("%d clear packets of the port, %d of ESP", n, counts.ESP)
-	}
+	s.nobodyConnects()
+	s.nothingInClear()
 }
 
 // TestWhatAnInitiatorHasQueuedForARemovedPeerIsNeverSent: the socket is another program's, which goes on
 // to hold it and its data when alpha's daemon forgets the peer, or the port.
 func TestWhatAnInitiatorHasQueuedForARemovedPeerIsNeverSent(t *testing.T) {
-	for _, tool := range []string{"iscsi-ls", "qemu-io"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("needs libiscsi-bin and qemu-block-extra: %v", err)
-		}
-	}
+	needTools(t)
 	for name, forget := range map[string][]string{"peer": {"peer", "rm", "beta"}, "port": {"peer", "set", "--iscsi-port", "0", "beta"}} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t)
-			if err := node.Join(t.Context(), s.alpha, s.beta, "--iscsi-port", "3260"); err != nil {
-				t.Fatal(err)
-			}
-			capture, err := s.alpha.Capture(t.Context(), lab.CaptureOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			image := filepath.Join(s.beta.Dir(), "disk.img")
-			if err := os.WriteFile(image, make([]byte, diskSize), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			s.must(s.beta, "target", "add", "--peer", "alpha", "--iqn", "iqn.2026-01.org.example:disks", "--path", image, "disks")
-			portal := netip.AddrPortFrom(s.beta.Addr(), config.DefaultISCSIPort)
-			s.until("the target is found", func() bool {
-				found, err := s.alpha.Run(t.Context(), "iscsi-ls", "-s", "iscsi://"+portal.String())
-				return err == nil && strings.Contains(found, "Lun:0")
-			})
-			q := startQEMU(t, s.alpha, fmt.Sprintf("iscsi://%s/iqn.2026-01.org.example:disks/0", portal))
+			s := newTargetScene(t, 1)
+			s.untilFound()
+			q := startQEMU(t, s.alpha, s.lun0())
 			defer func() {
 				_ = q.cmd.Process.Kill()
 				_ = q.cmd.Wait()
@@ -152,13 +182,7 @@ func TestWhatAnInitiatorHasQueuedForARemovedPeerIsNeverSent(t *testing.T) {
 			end := time.Now().Add(5 * time.Second)
 			s.until("the kernel has had several turns to send it again, or has it no more", func() bool { return queued() == "" || time.Now().After(end) })
 			t.Logf("left in the kernel: %q", queued())
-			counts, err := capture.Stop()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := counts.ClearTCP[config.DefaultISCSIPort]; n != 0 || counts.ESP == 0 {
-				t.Errorf("%d clear packets of the port, %d of ESP", n, counts.ESP)
-			}
+			s.nothingInClear()
 		})
 	}
 }

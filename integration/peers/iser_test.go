@@ -5,15 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/node"
@@ -28,33 +23,14 @@ import (
 // strongSwan is killed, in the same sessions, and what they read is what they wrote. Without SAs there is no
 // connection, and of a peer that is removed no byte and no socket is left.
 func TestISERInitiatorOnAPeerIsServedInESPOnly(t *testing.T) {
-	s := newScene(t)
-	if err := node.Join(t.Context(), s.alpha, s.beta, "--iscsi-port", "3260"); err != nil {
-		t.Fatal(err)
-	}
-	capture, err := s.alpha.Capture(t.Context(), lab.CaptureOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	add := []string{"target", "add", "--peer", "alpha", "--iqn", "iqn.2026-01.org.example:disks"}
-	for n := range 2 {
-		image := filepath.Join(s.beta.Dir(), fmt.Sprintf("disk%d.img", n))
-		if err := os.WriteFile(image, s.beta.Canary().Bytes(diskSize), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if n == 0 {
-			s.must(s.beta, append(add, "--path", image, "disks")...)
-		} else {
-			s.must(s.beta, "target", "lun", "add", "--number", fmt.Sprint(n), "--path", image, "disks")
-		}
-	}
-	portal := netip.AddrPortFrom(s.beta.Addr(), config.DefaultISCSIPort)
+	s := newTargetScene(t, 2)
 	var works []*work
 	for n, how := range []string{"RDMA mode", "streaming mode"} {
 		var i *isertest.Initiator
 		var x *isertest.Session
 		s.until("the initiator is logged in, by "+how, func() bool {
-			i, x, err = s.alpha.LoginISER(t.Context(), portal, n == 1, fmt.Sprintf("InitiatorName=iqn.2026-01.org.example:i%d", n), "TargetName=iqn.2026-01.org.example:disks")
+			var err error
+			i, x, err = s.alpha.LoginISER(t.Context(), s.portal, n == 1, fmt.Sprintf("InitiatorName=iqn.2026-01.org.example:i%d", n), "TargetName="+targetName)
 			if err != nil {
 				t.Logf("not yet: %v", err)
 			}
@@ -76,15 +52,7 @@ func TestISERInitiatorOnAPeerIsServedInESPOnly(t *testing.T) {
 		}
 	}
 	goesOn()
-	sessions := func() []api.TargetSession {
-		t.Helper()
-		all, err := s.beta.Client().TargetSessions(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return all
-	}
-	before := sessions()
+	before := s.sessions()
 	if len(before) != 2 || before[0].Transport != "iser" || before[1].Transport != "iser" || before[0].Peer != "alpha" || before[0].Identity != s.alpha.Addr().String() {
 		t.Fatalf("%+v", before)
 	}
@@ -117,7 +85,7 @@ func TestISERInitiatorOnAPeerIsServedInESPOnly(t *testing.T) {
 		event()
 		goesOn()
 	}
-	after := sessions()
+	after := s.sessions()
 	for i, b := range before {
 		if len(after) != 2 || after[i].ID != b.ID || after[i].Address != b.Address || after[i].AgeSeconds < b.AgeSeconds || after[i].IO.WriteBytes <= b.IO.WriteBytes {
 			t.Errorf("a session was ended: %+v, then %+v", before, after)
@@ -126,12 +94,7 @@ func TestISERInitiatorOnAPeerIsServedInESPOnly(t *testing.T) {
 
 	// Without an SA nobody connects; what the initiators send waits.
 	s.alpha.KillCharon()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	if c, err := s.alpha.Dial(ctx, portal); err == nil {
-		c.Close()
-		t.Error("a connection without an SA")
-	}
+	s.nobodyConnects()
 	sockets := func(at, of *node.Node) (n int, queued uint64) {
 		t.Helper()
 		left, err := guard.LinkSockets(guard.Spec{NetNS: at.NetNS(), Remote: of.Addr(), Protocol: transport.ProtoTCP, Port: config.DefaultISCSIPort})
@@ -161,16 +124,10 @@ func TestISERInitiatorOnAPeerIsServedInESPOnly(t *testing.T) {
 			t.Errorf("initiator %d: %v", n, w.err)
 		}
 	}
-	if left := sessions(); len(left) > 0 {
+	if left := s.sessions(); len(left) > 0 {
 		t.Errorf("%+v", left)
 	}
-	counts, err := capture.Stop()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := counts.ClearTCP[config.DefaultISCSIPort]; n != 0 || counts.ESP == 0 {
-		t.Errorf("%d clear packets of the port, %d of ESP", n, counts.ESP)
-	}
+	s.nothingInClear()
 }
 
 // work writes and reads back until its session ends.
