@@ -276,14 +276,6 @@ func (a *Assoc) Streams() (out, in int) {
 	return int(a.t.peer.out), int(a.t.peer.in)
 }
 
-// PeerAdaptation returns the peer's Adaptation Layer Indication (RFC 5061 section 4.2.6),
-// if it gave one.
-func (a *Assoc) PeerAdaptation() (indication uint32, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.t.peer.adaptation, a.t.peer.hasAdaptation
-}
-
 // MaxMessage implements assoc.Association.
 func (a *Assoc) MaxMessage() int { return int(a.t.longest.Load()) } // unlocked: it is atomic
 

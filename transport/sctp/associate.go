@@ -8,10 +8,8 @@ import (
 
 // peer is what the peer has said about itself and what was negotiated.
 type peer struct {
-	tag           uint32
-	out, in       uint16 // outbound and inbound streams
-	adaptation    uint32
-	hasAdaptation bool
+	tag     uint32
+	out, in uint16 // outbound and inbound streams
 }
 
 // exchange is the handshake or the shutdown, whose chunks T1 and T2 retransmit.
@@ -64,7 +62,7 @@ func (t *tcb) initAck(now time.Duration, c chunk) {
 		refuse(adaptationCause(), err)
 		return
 	}
-	t.peer = peer{i.tag, min(t.Streams, i.in), min(t.Streams, i.out), p.adaptation, p.hasAdaptation}
+	t.peer = peer{i.tag, min(t.Streams, i.in), min(t.Streams, i.out)}
 	t.flow.rwnd = int(min(i.rwnd, 1<<30))
 	t.rx.cum, t.rx.high = i.tsn-1, i.tsn-1
 	t.exchange.cookie = append([]byte(nil), p.cookie...)

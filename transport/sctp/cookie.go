@@ -26,7 +26,7 @@ type cookie struct {
 }
 
 const (
-	cookieBodyLen = 16 + 32 + 8 + 4 + 16 + 4 // as append writes it, a multiple of 4
+	cookieBodyLen = 16 + 28 + 8 + 16 + 4 // as append writes it, a multiple of 4
 	cookieMACLen  = sha256.Size
 	cookieLen     = cookieBodyLen + cookieMACLen
 )
@@ -34,17 +34,12 @@ const (
 func (c *cookie) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(c.created))
 	b = binary.BigEndian.AppendUint64(b, uint64(c.life))
-	for _, v := range [...]uint32{c.localTag, c.tag, c.localTSN, c.peerTSN, c.localTie, c.peerTie, c.peerRwnd, c.adaptation} {
+	for _, v := range [...]uint32{c.localTag, c.tag, c.localTSN, c.peerTSN, c.localTie, c.peerTie, c.peerRwnd} {
 		b = binary.BigEndian.AppendUint32(b, v)
 	}
 	for _, v := range [...]uint16{c.out, c.in, c.localPort, c.peerPort} {
 		b = binary.BigEndian.AppendUint16(b, v)
 	}
-	var flags uint32
-	if c.hasAdaptation {
-		flags |= 1
-	}
-	b = binary.BigEndian.AppendUint32(b, flags)
 	family := byte(4)
 	if c.addr.Is6() {
 		family = 6
@@ -56,15 +51,14 @@ func (c *cookie) append(b []byte) []byte {
 func parseCookie(b []byte) (c cookie) {
 	c.created = time.Duration(binary.BigEndian.Uint64(b))
 	c.life = time.Duration(binary.BigEndian.Uint64(b[8:]))
-	for i, v := range [...]*uint32{&c.localTag, &c.tag, &c.localTSN, &c.peerTSN, &c.localTie, &c.peerTie, &c.peerRwnd, &c.adaptation} {
+	for i, v := range [...]*uint32{&c.localTag, &c.tag, &c.localTSN, &c.peerTSN, &c.localTie, &c.peerTie, &c.peerRwnd} {
 		*v = binary.BigEndian.Uint32(b[16+4*i:])
 	}
 	for i, v := range [...]*uint16{&c.out, &c.in, &c.localPort, &c.peerPort} {
-		*v = binary.BigEndian.Uint16(b[48+2*i:])
+		*v = binary.BigEndian.Uint16(b[44+2*i:])
 	}
-	c.hasAdaptation = b[59]&1 != 0
-	c.addr = netip.AddrFrom16([16]byte(b[60:76]))
-	if b[76] == 4 {
+	c.addr = netip.AddrFrom16([16]byte(b[52:68]))
+	if b[68] == 4 {
 		c.addr = c.addr.Unmap()
 	}
 	return c

@@ -264,7 +264,7 @@ func (r *demux) init(cfg *Config, from netip.AddrPort, p packet, c chunk) {
 	}
 	k := cookie{
 		created: r.now, life: cookieLife,
-		peer:    peer{i.tag, min(s.Streams, i.in), min(s.Streams, i.out), params.adaptation, params.hasAdaptation},
+		peer:    peer{i.tag, min(s.Streams, i.in), min(s.Streams, i.out)},
 		peerTSN: i.tsn, peerRwnd: i.rwnd,
 		localPort: s.localPort, peerPort: s.peerPort,
 		addr: from.Addr(),

@@ -225,14 +225,13 @@ func TestCookies(t *testing.T) {
 	}}
 	now := time.Hour
 	k := cookie{created: now, life: cookieLife, localTag: 1, localTSN: 3, peerTSN: 4, localTie: 5, peerTie: 6, peerRwnd: 7,
-		peer: peer{tag: 2, out: 8, in: 9, adaptation: 12, hasAdaptation: true}, localPort: 10, peerPort: 11, addr: netip.MustParseAddr("192.0.2.7")}
+		peer: peer{tag: 2, out: 8, in: 9}, localPort: 10, peerPort: 11, addr: netip.MustParseAddr("192.0.2.7")}
 	b := s.sign(now, &k)
 	if got, ok := s.open(now, b); !ok || got != k {
 		t.Errorf("%+v, %v; was %+v", got, ok, k)
 	}
 	k6 := k
 	k6.addr = netip.MustParseAddr("2001:db8::1")
-	k6.hasAdaptation = false
 	if got, ok := s.open(now, s.sign(now, &k6)); !ok || got != k6 {
 		t.Errorf("%+v, %v; was %+v", got, ok, k6)
 	}
