@@ -219,7 +219,7 @@ func TestWhoMayLogInOverISER(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustInRDMA(t, port, false, "iqn.x:r")
-	if s := beta.status().TargetSessions; len(s) != 1 || s[0].Peer != "" || s[0].Identity != "" || s[0].Transport != "iser" {
+	if s := beta.onlySession(); s.Peer != "" || s.Identity != "" || s.Transport != "iser" {
 		t.Errorf("%+v", s)
 	}
 }
