@@ -257,7 +257,7 @@ func (l *lab) report(ctx context.Context, a arguments, out string) (*report, err
 	if a.includes(partSCTP) {
 		g.Go(func() error {
 			fmt.Printf("hosts with the SCTP of Linux %s between them, in a virtual machine\n", l.image.Kernel)
-			s, err := l.sctp(ctx, a.only, a.whole, out)
+			s, err := l.sctp(ctx, a.only, a.whole, out, progress)
 			sctp = &s
 			return err
 		})

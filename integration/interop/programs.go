@@ -34,6 +34,9 @@ func (l *lab) programs(ctx context.Context, script, out string, limit time.Durat
 	if errors.Is(err, vm.ErrDied) && crashed.MatchString(res.Output) {
 		return fmt.Errorf("%w\n%w", errSiwCrashed, err)
 	}
+	if errors.Is(err, vm.ErrDied) && sctpCrashed.MatchString(res.Output) {
+		return fmt.Errorf("%w\n%w", errSCTPCrashed, err)
+	}
 	if err != nil {
 		return err
 	}

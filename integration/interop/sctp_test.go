@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,5 +78,18 @@ func TestDocumentHasARowForEachTestOverSCTP(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, b.String())
 		}
+	}
+}
+
+// TestCrashOfTheKernelsSCTPIsKnown, and that of anything else is not taken for one.
+func TestCrashOfTheKernelsSCTPIsKnown(t *testing.T) {
+	const trace = "[  346.547009] BUG: kernel NULL pointer dereference, address: 0000000000000070\n[  346.559632] RIP: 0010:__pskb_pull_tail+0x1d5/0x4a0\n[  346.566127] Call Trace:\n[  346.572160]  <TASK>\n[  346.572782]  %s\n[  346.573325]  ? ip_route_input_noref+0x6d/0xb0\n[  346.584941] Kernel panic - not syncing: Fatal exception in interrupt\n"
+	for where, want := range map[string]bool{"sctp_rcv+0x456/0xf60 [sctp]": true, "esp_input+0x45/0x60 [esp4]": false, "sctp_rcv+0x456/0xf60 [sctp_diag]": false} {
+		if got := sctpCrashed.MatchString(fmt.Sprintf(trace, where)); got != want {
+			t.Errorf("%s: %t", where, got)
+		}
+	}
+	if sctpCrashed.MatchString("--- FAIL: TestA\n  sctp_rcv+0x456/0xf60 [sctp]\n") {
+		t.Error("what is no crash is taken for one")
 	}
 }
