@@ -1,8 +1,8 @@
 // Package target is an iSCSI target: it accepts connections, lets initiators log in, and has their
 // commands carried out by the logical units of package scsi/lu. What a connection runs on is an
-// iscsi.Datamover; this package serves those of package iscsi/tcp.
+// iscsi.Datamover: those of package iscsi/tcp, and of package iser.
 //
-// A session over TCP has up to four connections, and ErrorRecoveryLevel is 0: what an initiator breaks
-// ends its session, and it logs in again (RFC 7143 section 7.1.4.4). A connection that fails otherwise
-// takes its tasks along; the session goes on with the others.
+// A session over TCP has up to four connections, and recovers from errors as far as its ErrorRecoveryLevel
+// goes (RFC 7143 section 7.1.5). At level 0, and over iSER, what an initiator breaks ends its session, and it
+// logs in again; a connection that fails otherwise takes its tasks along, and the session goes on with the others.
 package target

@@ -374,8 +374,11 @@ func (p *portal) Establish(l *iscsi.Login) (tsih uint16, st iscsi.LoginStatus) {
 	return x.tsih, iscsi.LoginOK
 }
 
-// sendTargets answers SendTargets (RFC 7143 appendix C).
+// sendTargets answers SendTargets (RFC 7143 appendix C), where All is for discovery sessions alone.
 func (x *session) sendTargets(which string) []byte {
+	if which == "All" && !x.login.Discovery {
+		return iscsi.AppendPair(nil, "SendTargets", "Reject")
+	}
 	s := x.srv
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,10 +33,13 @@ func (t *task) input() uint32 {
 }
 
 func (t *task) room() uint32 {
-	if t.read && checks.On(checks.ExactWindow) {
+	if !checks.On(checks.ExactWindow) {
+		return math.MaxUint32
+	}
+	if t.read {
 		return t.edtl
 	}
-	return math.MaxUint32
+	return 0
 }
 
 func (x *session) hasManyRequestsLocked() bool {
