@@ -26,6 +26,7 @@ var layers = [][]string{
 	{"daemon/local", "daemon/probe", "daemon/device", "daemon/listen"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
+	{"iscsitest"},
 	{"iscsi/target"},
 	{"iscsi/tcp", "iser", "scsi/lu"}, // rooms of iscsi/target: none knows another
 	{"iscsi/discover"},

@@ -1,0 +1,175 @@
+package iscsitest_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/iscsitest"
+)
+
+// faultsOfTGT are the cases that the target of tgt 1.0.85 fails, over TCP, each confirmed in docs/iscsitest.md.
+var faultsOfTGT = []string{
+	"login.split-text", "login.8-kilobytes", "login.unknown-session", "login.key-twice", "login.key-twice-later",
+	"keys.HeaderDigest.crc32c", "keys.HeaderDigest.unknown", "keys.DataDigest.crc32c", "keys.DataDigest.unknown", "keys.first-burst-above",
+	"numbering.below", "nop.echo-cut",
+	"text.normal-own", "text.normal-all", "text.unknown-key", "text.split", "text.not-final", "text.renegotiation", "text.segment",
+	"data.unsolicited-unasked", "data.datasn-hole", "task.abort-task", "task.abort-missing",
+	"reservation.wrong-key", "reservation.nexus-loss",
+	"always.readable", "always.burst", "always.expdatasn",
+}
+
+// serveTGT serves a disk by tgt's daemon, as LUN 1.
+func serveTGT(t *testing.T) iscsitest.Target {
+	t.Helper()
+	for _, program := range []string{"tgtd", "tgtadm"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("needs tgt: %v", err)
+		}
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("tgtd needs root")
+	}
+	dir := t.TempDir()
+	disk := filepath.Join(dir, "disk")
+	if err := os.WriteFile(disk, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(disk, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := ln.Addr().String()
+	ln.Close()
+	// A control socket of its own keeps it apart from a tgtd that the host may have.
+	env := append(os.Environ(), "TGT_IPC_SOCKET="+filepath.Join(dir, "tgtd"))
+	d := exec.Command("tgtd", "--foreground", "--iscsi", "portal="+address)
+	d.Env = env
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.Process.Kill() // it ignores SIGTERM
+		d.Wait()
+	})
+	adm := func(args ...string) ([]byte, error) {
+		cmd := exec.CommandContext(t.Context(), "tgtadm", append([]string{"--lld", "iscsi"}, args...)...)
+		cmd.Env = env
+		return cmd.CombinedOutput()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for tick := time.NewTicker(50 * time.Millisecond); ; <-tick.C {
+		if _, err := adm("--mode", "target", "--op", "show"); err == nil {
+			tick.Stop()
+			break
+		} else if ctx.Err() != nil {
+			t.Fatal("tgtd does not answer")
+		}
+	}
+	for _, args := range [][]string{
+		{"--mode", "target", "--op", "new", "--tid", "1", "--targetname", name},
+		{"--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "--backing-store", disk},
+		{"--mode", "target", "--op", "bind", "--tid", "1", "--initiator-address", "ALL"},
+	} {
+		if out, err := adm(args...); err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
+		}
+	}
+	return iscsitest.Target{Address: address, Name: name, LUN: 1}
+}
+
+// TestTGT: the faults of tgt's target are found, and nothing else is called a fault. The group hostile is left
+// out: tgtd does not survive it.
+func TestTGT(t *testing.T) {
+	target := serveTGT(t)
+	var groups []string
+	for _, c := range iscsitest.Cases() {
+		if g := c.Group(); g != "hostile" && !slices.Contains(groups, g) {
+			groups = append(groups, g)
+		}
+	}
+	report, err := iscsitest.Run(t.Context(), target, iscsitest.Options{Only: groups, Allow: iscsitest.Data, Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range report.Results {
+		known := slices.Contains(faultsOfTGT, r.Case)
+		if (r.Verdict == iscsitest.Fail) != known || r.Verdict == iscsitest.TargetDown || r.Verdict == iscsitest.Inconclusive {
+			t.Errorf("%s\n%s", r.Line(), r.Words())
+		}
+	}
+	table(t, "tgt 1.0.85", report)
+}
+
+// table adds a report to the file of IRONWARP_TABLES, which becomes docs/iscsitest-tables.md.
+func table(t *testing.T, title string, report *iscsitest.Report) {
+	t.Helper()
+	var b strings.Builder
+	if scheme, _, ok := strings.Cut(report.Target, "://"); ok {
+		fmt.Fprintf(&b, "\n## %s, %s\n\n", title, scheme)
+	}
+	writeCounts(&b, report)
+	for _, r := range report.Results {
+		if r.Verdict != iscsitest.Pass && r.Verdict != iscsitest.Skip {
+			fmt.Fprintf(&b, "- %s `%s` (%s: %s): %s\n", r.Verdict, r.Case, r.Source, r.Says, cut(r.Found, 200))
+		}
+	}
+	note(t, "%s", b.String())
+}
+
+// note adds to that file.
+func note(t *testing.T, format string, args ...any) {
+	t.Helper()
+	path := os.Getenv("IRONWARP_TABLES")
+	if path == "" {
+		return
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(f, format, args...); err != nil {
+		t.Error(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func cut(s string, n int) string {
+	if len(s) > n {
+		return s[:n] + " ..."
+	}
+	return s
+}
+
+func writeCounts(w io.Writer, report *iscsitest.Report) {
+	var groups []string
+	counts := map[string]map[iscsitest.Verdict]int{}
+	for _, r := range report.Results {
+		g, _, _ := strings.Cut(r.Case, ".")
+		if counts[g] == nil {
+			groups = append(groups, g)
+			counts[g] = map[iscsitest.Verdict]int{}
+		}
+		counts[g][r.Verdict]++
+	}
+	fmt.Fprintln(w, "| group | PASS | FAIL | WARN | SKIP |\n| --- | --- | --- | --- | --- |")
+	for _, g := range groups {
+		c := counts[g]
+		fmt.Fprintf(w, "| %s | %d | %d | %d | %d |\n", g, c[iscsitest.Pass], c[iscsitest.Fail], c[iscsitest.Warn], c[iscsitest.Skip])
+	}
+	fmt.Fprintln(w)
+}
