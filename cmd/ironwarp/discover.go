@@ -8,8 +8,8 @@ import (
 func (w *ironwarp) iscsiCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "iscsi",
-		Usage: "iSCSI portals of other hosts",
-		Subcommands: []*cli.Command{{
+		Usage: "iSCSI targets: find them, judge them",
+		Subcommands: []*cli.Command{w.iscsiTestCommand(), {
 			Name: "discover", Usage: "ask a peer's portal for its targets (SendTargets)", ArgsUsage: "PORTAL", Action: w.iscsiDiscover, BashComplete: w.completePeers,
 			Description: "PORTAL is a peer's name, or one of its addresses, with :PORT behind it if that is not 3260.",
 			Flags: remote(&cli.StringFlag{Name: "initiator", Usage: "iSCSI `NAME` to log in by (default: one of this host's name)"},

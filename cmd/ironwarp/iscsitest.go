@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ironwarp/ironwarp/chap"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/iscsi"
+	"github.com/ironwarp/ironwarp/iscsitest"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/urfave/cli/v2"
+)
+
+func (w *ironwarp) iscsiTestCommand() *cli.Command {
+	return &cli.Command{
+		Name: "test", Usage: "judge a target by the sentences of the RFCs", ArgsUsage: "[URL...]", Action: w.iscsiTest,
+		Description: "URL is iscsi://HOST[:PORT]/IQN/LUN, or the same with iser:// or iser-streaming://. The target's disk is read;\n" +
+			"it is written to with --dataloss only, and then any of it may be lost. Needs no daemon. The exit status is 1\n" +
+			"if a target has failed a case.",
+		Flags: []cli.Flag{jsonFlag(),
+			&cli.StringSliceFlag{Name: "only", Usage: "cases or groups: a `GLOB` of their names, may be given again"},
+			&cli.BoolFlag{Name: "list", Usage: "list the cases, and test nothing"},
+			&cli.BoolFlag{Name: "dataloss", Usage: "allow cases that write to the disk"},
+			&cli.IntFlag{Name: "repeat", Value: 1, Usage: "`NUMBER` of times that each case runs"},
+			&cli.Uint64Flag{Name: "seed", Usage: "`NUMBER` that what is random begins with (default: another each time)"},
+			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "`TIME` within which a target that is there answers"},
+			&cli.StringFlag{Name: "initiator", Value: iscsitest.DefaultInitiator, Usage: "iSCSI `NAME` to log in by; further initiators have a digit behind it"},
+			&cli.StringFlag{Name: "chap-user", Usage: "`NAME` in CHAP"},
+			&cli.StringFlag{Name: "chap-secret-file", Usage: "`FILE` with the secret, mode 0600"},
+			&cli.StringFlag{Name: "target-secret-file", Usage: "`FILE` with the secret by which the target proves itself, mode 0600"},
+			&cli.StringFlag{Name: "junit", Usage: "write JUnit's XML to `FILE`"},
+			&cli.StringFlag{Name: "captures", Usage: "write a capture of each case that has not passed into `DIRECTORY`"},
+			&cli.BoolFlag{Name: "trace", Usage: "print what was sent and received in each case that has not passed"},
+			&cli.BoolFlag{Name: "insecure-plaintext", Usage: "reach other hosts in clear: for labs only"},
+		},
+	}
+}
+
+func (w *ironwarp) iscsiTest(c *cli.Context) error {
+	if c.Bool("list") {
+		return w.listCases(c)
+	}
+	if c.Args().Len() == 0 {
+		return &usageError{msg: "no target is named", fix: "ironwarp iscsi test iscsi://HOST[:PORT]/IQN/LUN"}
+	}
+	o := iscsitest.Options{Only: c.StringSlice("only"), Repeat: c.Int("repeat"), Seed: c.Uint64("seed"), Timeout: c.Duration("timeout")}
+	switch {
+	case o.Timeout <= 0:
+		return &usageError{msg: "--timeout has to be more than 0"}
+	case o.Repeat < 1:
+		return &usageError{msg: "--repeat has to be 1 or more"}
+	case !c.IsSet("seed"):
+		o.Seed = uint64(time.Now().UnixNano())
+	}
+	if c.Bool("dataloss") {
+		o.Allow = iscsitest.Data
+	}
+	if !iscsi.IsName(c.String("initiator")) {
+		return &usageError{msg: fmt.Sprintf("--initiator %q is no iSCSI name", c.String("initiator")), fix: "iqn.2026-01.org.example:tester, for example"}
+	}
+	who, err := w.credentials(c)
+	if err != nil {
+		return err
+	}
+	var targets []iscsitest.Target
+	for _, s := range c.Args().Slice() {
+		t, err := iscsitest.ParseURL(s)
+		if err != nil {
+			return &usageError{msg: err.Error()}
+		}
+		t.Initiator, t.CHAP = c.String("initiator"), who
+		if err := w.reaches(c, &t, &o); err != nil {
+			return err
+		}
+		if n := len(iscsitest.Select(&t, &o)); n == 0 {
+			return &usageError{msg: fmt.Sprintf("--only leaves no case for %s", t.URL()), fix: "ironwarp iscsi test --list"}
+		}
+		targets = append(targets, t)
+	}
+	var reports []*iscsitest.Report
+	bad := false
+	for i := range targets {
+		r, err := w.judge(c, &targets[i], o)
+		if r != nil {
+			reports = append(reports, r)
+			bad = bad || r.Bad()
+		}
+		if err != nil {
+			return errors.Join(err, w.keepReports(c, reports))
+		}
+	}
+	if err := w.keepReports(c, reports); err != nil {
+		return err
+	}
+	if asJSON(c) {
+		if err := w.printJSON(reports); err != nil {
+			return err
+		}
+	}
+	if bad {
+		return silent(1)
+	}
+	return nil
+}
+
+// listCases prints the cases.
+func (w *ironwarp) listCases(c *cli.Context) error {
+	all := iscsitest.Cases()
+	return w.print(c, all, func() {
+		for _, x := range all {
+			w.printf("%s\n    %s, %s: %s\n", x.ID, x.Level, x.Source, x.Says)
+		}
+	})
+}
+
+// credentials are those of CHAP that the flags name, nil if they name none.
+func (w *ironwarp) credentials(c *cli.Context) (*chap.Credentials, error) {
+	if (c.String("chap-user") == "") != (c.String("chap-secret-file") == "") {
+		return nil, &usageError{msg: "--chap-user and --chap-secret-file belong together"}
+	}
+	if c.String("chap-user") == "" {
+		if c.IsSet("target-secret-file") {
+			return nil, &usageError{msg: "a target proves itself only to who does: --target-secret-file needs --chap-user"}
+		}
+		return nil, nil
+	}
+	who := &chap.Credentials{Name: c.String("chap-user")}
+	for file, secret := range map[string]*[]byte{c.String("chap-secret-file"): &who.Secret, c.String("target-secret-file"): &who.OwnSecret} {
+		if file == "" {
+			continue
+		}
+		s, err := auth.LoadSecret(file)
+		if err != nil {
+			return nil, err
+		}
+		*secret = s.Reveal()
+	}
+	return who, nil
+}
+
+// reaches says how a target is reached: within this host, or in clear if that is allowed.
+func (w *ironwarp) reaches(c *cli.Context, t *iscsitest.Target, o *iscsitest.Options) error {
+	host, port, err := net.SplitHostPort(t.Address)
+	if err != nil {
+		return &usageError{msg: err.Error()}
+	}
+	ctx, cancel := context.WithTimeout(c.Context, o.Timeout)
+	defer cancel()
+	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return fmt.Errorf("the target's host %s is not known: %w", host, err)
+	}
+	at := all[0].Unmap()
+	t.Address = net.JoinHostPort(at.String(), port)
+	if o.Transport == nil {
+		o.Transport = &transport.Config{Protector: transport.LoopbackOnly()}
+	}
+	switch {
+	case at.IsLoopback():
+	case c.Bool("insecure-plaintext"):
+		o.Transport = &transport.Config{Protector: transport.PerPeer(func(netip.Addr) (transport.Protector, error) {
+			return transport.Plaintext(slog.New(slog.DiscardHandler), at), nil
+		})}
+	default:
+		return &usageError{msg: fmt.Sprintf("%s is another host, and would be reached in clear: the tester has no IPsec", at), fix: "--insecure-plaintext allows that, for a lab"}
+	}
+	return nil
+}
+
+// judge tests one target, and prints each result.
+func (w *ironwarp) judge(c *cli.Context, t *iscsitest.Target, o iscsitest.Options) (*iscsitest.Report, error) {
+	p := &progress{w: w}
+	began := time.Now()
+	captures := 0
+	var kept error
+	o.Progress = func(x *iscsitest.Result, done, all int) {
+		if w.errTerminal && !asJSON(c) {
+			p.show(fmt.Sprintf("%d of %d: %s", done, all, x.Case))
+		}
+		ran := x.Verdict != iscsitest.Pass && x.Verdict != iscsitest.Skip
+		if dir := c.String("captures"); ran && dir != "" && len(x.Trace) > 0 {
+			captures++
+			kept = errors.Join(kept, keepCapture(filepath.Join(dir, fmt.Sprintf("%03d-%s-%s.pcapng", done, x.Over, x.Case)), x, began))
+		}
+		if asJSON(c) || !ran {
+			return
+		}
+		p.end()
+		p.last = ""
+		w.printf("%s\n", w.verdict(x))
+		if c.Bool("trace") {
+			w.printf("%s\n", x.Words())
+		}
+	}
+	if !asJSON(c) {
+		w.printf("%s, seed %d\n", t.URL(), o.Seed)
+	}
+	r, err := iscsitest.Run(c.Context, *t, o)
+	p.end()
+	if r != nil && !asJSON(c) {
+		w.printf("%s, in %.1f s\n", r.Summary(), time.Since(began).Seconds())
+		if captures > 0 {
+			w.printf("%d captures are in %s\n", captures, c.String("captures"))
+		}
+	}
+	return r, errors.Join(err, kept)
+}
+
+// verdict is a result in words, with its verdict marked.
+func (w *ironwarp) verdict(x *iscsitest.Result) string {
+	if x.Verdict.Bad() {
+		return w.bad(x.Line())
+	}
+	return w.warn(x.Line())
+}
+
+func keepCapture(path string, x *iscsitest.Result, began time.Time) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("a capture could not be kept: %w", err)
+	}
+	return errors.Join(x.WriteCapture(f, began), f.Close())
+}
+
+// keepReports writes the file of --junit.
+func (w *ironwarp) keepReports(c *cli.Context, reports []*iscsitest.Report) error {
+	path := c.String("junit")
+	if path == "" {
+		return nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("the report could not be kept: %w", err)
+	}
+	return errors.Join(iscsitest.WriteJUnit(f, reports...), f.Close())
+}
