@@ -9,7 +9,7 @@ BUILD := $(GO) build -trimpath -buildvcs=false
 # One place to move the linter's version; `go run` fetches exactly this one.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: help build install uninstall test nightly fuzz demo bench newcomer interop lint fmt clean need-go
+.PHONY: help build install uninstall test nightly fuzz demo bench judge newcomer interop lint fmt clean need-go
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -72,6 +72,10 @@ bench: need-go build ## the speed table beside its rivals (ROWS=regexp to choose
 	@$(BUILD) -o .cache/bench ./bench
 	@rm -f .cache/pion; cd transport/sctp/piontest && $(BUILD) -o $(CURDIR)/.cache/pion ./bench || true
 	@.cache/bench -rows '$(ROWS)' $(ARGS)
+
+judge: need-go ## the tester's own tables, in docs/iscsitest-tables.md: our target and tgt's, and whether it finds each of 168 faults that ours is given; half an hour
+	@printf '%s\n' '# What the tester has found' '' 'Written by `make judge`. [iscsitest.md](iscsitest.md) says what the groups are, and confirms what is said of tgt.' >docs/iscsitest-tables.md
+	IRONWARP_TABLES=$(CURDIR)/docs/iscsitest-tables.md IRONWARP_MUTANTS=1 $(GO) test -count=1 -v -timeout 3h -run '^(TestOurTarget|TestTGT|TestMutants)$$' ./iscsitest
 
 newcomer: need-go ## follow README on bare Debian machines to the letter, as root (RUN=Demo, RUN=Test or RUN=TwoHosts alone); needs the way to Debian's mirror
 	@[ "$$(id -u)" = 0 ] || { echo "make newcomer boots machines with systemd, which takes root: sudo make newcomer" >&2; exit 1; }
