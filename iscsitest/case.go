@@ -12,8 +12,7 @@ type Need uint8
 const (
 	Data    Need = 1 << iota // it writes to the disk
 	Secrets                  // Target.CHAP
-	Slow                     // it waits for a target's own limits, for up to two minutes
-	Erase                    // it has the target erase the whole disk
+	Hostile                  // it attacks the target, which others may feel, and may not survive
 )
 
 // Case is one sentence about targets.

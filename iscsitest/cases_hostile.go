@@ -14,7 +14,7 @@ func (t *T) survives() {
 
 // hostile is a case in which a target is done wrong. It may end the connection; others do not notice.
 func hostile(id, says string, over []Transport, run func(t *T)) Case {
-	return Case{ID: "hostile." + id, Source: "RFC 7143 9, 7.7", Says: says, Over: over, run: func(t *T) {
+	return Case{ID: "hostile." + id, Source: "RFC 7143 9, 7.7", Says: says, Need: Hostile, Over: over, run: func(t *T) {
 		t.amiss = true
 		run(t)
 		t.amiss = false

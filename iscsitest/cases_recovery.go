@@ -32,11 +32,21 @@ func replica(p, q *PDU) bool {
 	return a == b && bytes.Equal(p.Data, q.Data)
 }
 
-// raw returns the next PDU, of which nothing is noted at its task. A ping of the target is answered.
+// raw returns the next PDU, of which nothing is noted at its task. A ping of the target is answered. If nothing comes
+// although the target answers one of ours, it is to blame.
 func (s *Session) raw(waiting string) *PDU {
-	for {
-		p := s.receive(waiting)
-		if p.BHS.Opcode() != iscsi.OpNOPIn || !s.taken(p) {
+	for tag := uint32(0); ; {
+		p, err := s.tryReceive(s.t.wait())
+		switch {
+		case err == errTimeout && tag == 0:
+			tag = s.ping(nil)
+		case err == errTimeout:
+			s.t.unclear("%s has not come for %v, nor the answer to a ping", waiting, 2*s.t.o.Timeout)
+		case err != nil:
+			s.t.lost(s.Conn, err)
+		case p.BHS.Opcode() == iscsi.OpNOPIn && p.BHS.ITT() == tag:
+			s.t.fail("%s has not come for %v, although the target answers a ping", waiting, s.t.o.Timeout)
+		case p.BHS.Opcode() != iscsi.OpNOPIn || !s.taken(p):
 			return p
 		}
 	}

@@ -230,12 +230,15 @@ func scsiCases() []Case {
 			s.verify(800, new)
 		}),
 		unit("scsi.compare-and-write-race", Must, "SBC-3 5.2", "COMPARE AND WRITE is atomic: of those with the same expectation one succeeds", Data, func(t *T, s *Session) {
-			n := s.blockLen()
+			limits := make([]byte, 64)
+			s.do(inquiry(0xb0, 64), nil, limits)
+			blocks := max(1, min(64, limits[5])) // MAXIMUM COMPARE AND WRITE LENGTH: the longer, the more they overlap
+			n := int(blocks) * s.blockLen()
 			other := t.login(options{initiator: 1}).ready()
-			c := cdb16(scsi.CompareAndWrite, 801, 0)
-			c[13] = 1
+			c := cdb16(scsi.CompareAndWrite, 2048, 0)
+			c[13] = blocks
 			old := t.pattern(n)
-			s.good(s.do(write10(801, 1), old, nil), "WRITE")
+			s.good(s.do(write10(2048, uint16(blocks)), old, nil), "WRITE")
 			for range 20 {
 				var tasks [2][]*Task
 				var data [][]byte
@@ -259,7 +262,7 @@ func scsiCases() []Case {
 					}
 				}
 				t.require(good == 1 && !bytes.Equal(old, before), "%d of %d succeed", good, len(data))
-				s.verify(801, old)
+				s.verify(2048, old)
 			}
 		}),
 		unit("scsi.orwrite", Must, "SBC-3 5.4", "ORWRITE sets bits and clears none", Data, func(t *T, s *Session) {

@@ -3,6 +3,8 @@ package iscsitest
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ironwarp/ironwarp/chap"
@@ -12,9 +14,50 @@ import (
 // login is a login that a case does step by step.
 type login struct {
 	*Conn
-	q    iscsi.LoginRequest // of the last request; the next one begins with it
-	said []iscsi.Pair       // all that the target has said
+	q        iscsi.LoginRequest // of the last request; the next one begins with it
+	said     []iscsi.Pair       // all that the target has said
+	offered  []string           // all that was sent, KEY=VALUE
+	answered int                // how many of said were looked at for what they propose
 }
+
+// replies are the answers to what the target has proposed since the last time: a target may begin a negotiation, too
+// (RFC 7143 section 6.2). What it proposes is taken, and of a list None, if that is in it.
+func (l *login) replies() (pairs []string) {
+	for ; l.answered < len(l.said); l.answered++ {
+		p := l.said[l.answered]
+		id, known := iscsi.KeyNamed(p.Key)
+		if !known {
+			continue
+		}
+		if k := &iscsi.Keys[id]; k.Result == iscsi.Declared || k.Result == iscsi.Obsolete || slices.ContainsFunc(l.offered, func(o string) bool { return strings.HasPrefix(o, p.Key+"=") }) {
+			continue
+		}
+		value := p.Value
+		if all := strings.Split(value, ","); slices.Contains(all, "None") {
+			value = "None"
+		} else {
+			value = all[0]
+		}
+		pairs = append(pairs, p.Key+"="+value)
+	}
+	return pairs
+}
+
+// finish asks for full feature phase until the target agrees, and answers what it proposes.
+func (l *login) finish(pairs ...string) *answer {
+	for range maxRounds {
+		a := l.step(iscsi.Operational, iscsi.FullFeature, pairs...)
+		if a.refused() || a.Transit && a.NSG == iscsi.FullFeature {
+			return a
+		}
+		pairs = l.replies()
+	}
+	l.t.fail("the login does not come to its end: %d requests for full feature phase were answered without it", maxRounds)
+	return nil
+}
+
+// maxRounds is how often full feature phase is asked for: a target may have more to say.
+const maxRounds = 16
 
 // isid is that of initiator number n: random, in the format for that (RFC 7143 section 11.12.5), and the same in
 // one case.
@@ -125,6 +168,7 @@ func (l *login) await() *answer {
 // step asks in a stage, and for the transition to the next one if next is above the stage.
 func (l *login) step(stage, next iscsi.Stage, pairs ...string) *answer {
 	l.q.CSG, l.q.NSG, l.q.Transit = stage, next, next > stage
+	l.offered = append(l.offered, pairs...)
 	return l.ask(text(pairs...))
 }
 
@@ -228,22 +272,19 @@ func (t *T) tryLogin(o options) (s *Session, a *answer) {
 	if t.target.Over != TCP {
 		keys = append([]string{"RDMAExtensions=Yes", fmt.Sprintf("InitiatorRecvDataSegmentLength=%d", segment)}, o.keys...)
 	}
-	for round := 0; !a.refused(); round++ {
-		if round == 16 {
-			t.fail("the login does not come to its end: 16 empty requests for full feature phase were answered without it")
-		}
-		if a = l.step(iscsi.Operational, iscsi.FullFeature, keys...); a.Transit && a.NSG == iscsi.FullFeature && !a.refused() {
-			return l.session(a, o, keys), a
-		}
-		keys = nil
+	if a.refused() {
+		return nil, a
 	}
-	return nil, a
+	if a = l.finish(keys...); a.refused() {
+		return nil, a
+	}
+	return l.session(a, o), a
 }
 
 // session returns the session of a login that has come to its end.
-func (l *login) session(a *answer, o options, offered []string) *Session {
+func (l *login) session(a *answer, o options) *Session {
 	s := &Session{Conn: l.Conn, isid: l.q.ISID, cid: l.q.CID, tsih: a.TSIH, cmdSN: l.q.CmdSN, expCmdSN: l.q.CmdSN, maxCmdSN: l.q.CmdSN - 1, tasks: map[uint32]*Task{}, itt: 1, discovery: o.discovery}
-	l.v = agreed(l.said, offered)
+	l.v = agreed(l.said, l.offered)
 	s.targetLimit = iscsi.LoginDataSegment
 	if v, ok := number(l.said, iscsi.KeyMaxRecvDataSegmentLength); ok {
 		s.targetLimit = v
@@ -276,21 +317,21 @@ func number(pairs []iscsi.Pair, id iscsi.KeyID) (uint32, bool) {
 	return n, err == nil
 }
 
-// agreed are the values that hold after a login: the answers to what was offered.
+// agreed are the values that hold after a login: the answers to what was offered, whoever did that.
 func agreed(said []iscsi.Pair, offered []string) iscsi.Values {
 	v := iscsi.DefaultValues()
 	for _, s := range offered {
-		name, _, _ := strings.Cut(s, "=")
+		name, ours, _ := strings.Cut(s, "=")
 		id, ok := iscsi.KeyNamed(name)
 		if !ok || iscsi.Keys[id].Result == iscsi.Declared {
 			continue
 		}
 		value, ok := lookupPair(said, name)
-		if !ok {
-			continue
+		if !ok || strings.Contains(value, ",") {
+			value = ours // which answers a proposal, or determines the result
 		}
 		k := &iscsi.Keys[id]
-		switch n, isNumber := number(said, id); {
+		switch n, err := strconv.ParseUint(value, 0, 32); {
 		case value == "Yes", value == "No":
 			v[id] = 0
 			if value == "Yes" {
@@ -302,8 +343,8 @@ func agreed(said []iscsi.Pair, offered []string) iscsi.Values {
 					v[id] = 1 << i
 				}
 			}
-		case isNumber:
-			v[id] = n
+		case err == nil:
+			v[id] = uint32(n)
 		}
 	}
 	v[iscsi.KeyFirstBurstLength] = min(v[iscsi.KeyFirstBurstLength], v[iscsi.KeyMaxBurstLength]) // section 13.14

@@ -86,7 +86,7 @@ func TestJudgeMutant(t *testing.T) {
 		credentials = []chap.Credentials{{Name: "alice", Secret: []byte("secret of the initiator"), OwnName: "disk", OwnSecret: []byte("secret of the target")}}
 	}
 	target := serve(t, credentials)
-	o := iscsitest.Options{Allow: iscsitest.Data, Timeout: 2 * time.Second, Recover: time.Second}
+	o := iscsitest.Options{Allow: iscsitest.Data | iscsitest.Hostile, Timeout: 2 * time.Second, Recover: time.Second}
 	switch over {
 	case "chap":
 		target.CHAP = &credentials[0]

@@ -54,7 +54,7 @@ func serve(t testing.TB, credentials []chap.Credentials) iscsitest.Target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := target.NewServer(target.Config{LogoutWait: -1})
+	srv := target.NewServer(target.Config{LogoutWait: -1, DataWait: 100 * time.Millisecond}) // who resets a unit need not send what it was asked for
 	if err := srv.Add(&target.Target{Name: name, Device: d, CHAP: credentials, ErrorRecoveryLevel: 2}); err != nil {
 		t.Fatal(err)
 	}
@@ -101,13 +101,13 @@ func TestOurTarget(t *testing.T) {
 		t.Run(over.String(), func(t *testing.T) {
 			target := serve(t, nil)
 			target.Over = over
-			judge(t, target, iscsitest.Options{Allow: iscsitest.Data, Timeout: time.Minute})
+			judge(t, target, iscsitest.Options{Allow: iscsitest.Data | iscsitest.Hostile, Timeout: time.Minute})
 		})
 	}
 	t.Run("CHAP", func(t *testing.T) {
 		x := chap.Credentials{Name: "alice", Secret: []byte("secret of the initiator"), OwnName: "disk", OwnSecret: []byte("secret of the target")}
 		target := serve(t, []chap.Credentials{x})
 		target.CHAP = &x
-		judge(t, target, iscsitest.Options{Allow: iscsitest.Data, Timeout: time.Minute})
+		judge(t, target, iscsitest.Options{Allow: iscsitest.Data | iscsitest.Hostile, Timeout: time.Minute})
 	})
 }

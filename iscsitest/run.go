@@ -14,12 +14,12 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// Options say how a target is tested. The zero value tests what can be tested without writing to the disk.
+// Options say how a target is tested. The zero value tests what can be tested without writing to the disk, and without an attack.
 type Options struct {
 	Only    []string      // globs, as of path.Match, of the IDs of cases, or groups; none: all
 	Repeat  int           // how often each case runs, 0: once
 	Seed    uint64        // of what is random
-	Allow   Need          // Data, Slow, Erase; Secrets follows from the target
+	Allow   Need          // Data, Hostile; Secrets follows from the target
 	Timeout time.Duration // for one answer, 0: 10 s
 	Recover time.Duration // for a target that is down to come back, 0: 30 s
 
@@ -154,8 +154,8 @@ func (r *runner) judge(c *Case) (x Result) {
 	for _, n := range []struct {
 		need Need
 		why  string
-	}{{Data, "it writes to the disk, which has not been allowed (--dataloss)"}, {Erase, "it erases the disk, which has not been allowed (--erase)"},
-		{Slow, "it takes minutes (--slow)"}, {Secrets, "it needs a secret (--chap-user, --chap-secret-file)"}} {
+	}{{Data, "it writes to the disk, which has not been allowed (--dataloss)"}, {Hostile, "it attacks the target, which has not been allowed (--hostile)"},
+		{Secrets, "it needs a secret (--chap-user, --chap-secret-file)"}} {
 		if c.Need&n.need&^r.o.Allow != 0 {
 			return Result{Verdict: Skip, Found: n.why}
 		}

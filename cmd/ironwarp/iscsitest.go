@@ -23,12 +23,13 @@ func (w *ironwarp) iscsiTestCommand() *cli.Command {
 	return &cli.Command{
 		Name: "test", Usage: "judge a target by the sentences of the RFCs", ArgsUsage: "[URL...]", Action: w.iscsiTest,
 		Description: "URL is iscsi://HOST[:PORT]/IQN/LUN, or the same with iser:// or iser-streaming://. The target's disk is read;\n" +
-			"it is written to with --dataloss only, and then any of it may be lost. Needs no daemon. The exit status is 1\n" +
+			"it is written to with --dataloss only, and then any of it may be lost. Nobody is attacked without --hostile. Needs no daemon. The exit status is 1\n" +
 			"if a target has failed a case.",
 		Flags: []cli.Flag{jsonFlag(),
 			&cli.StringSliceFlag{Name: "only", Usage: "cases or groups: a `GLOB` of their names, may be given again"},
 			&cli.BoolFlag{Name: "list", Usage: "list the cases, and test nothing"},
-			&cli.BoolFlag{Name: "dataloss", Usage: "allow cases that write to the disk"},
+			&cli.BoolFlag{Name: "dataloss", Usage: "allow cases that write to the disk, and reset it"},
+			&cli.BoolFlag{Name: "hostile", Usage: "allow attacks: some targets do not survive them, nor does the kernel of some hosts"},
 			&cli.IntFlag{Name: "repeat", Value: 1, Usage: "`NUMBER` of times that each case runs"},
 			&cli.Uint64Flag{Name: "seed", Usage: "`NUMBER` that what is random begins with (default: another each time)"},
 			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "`TIME` within which a target that is there answers"},
@@ -61,7 +62,10 @@ func (w *ironwarp) iscsiTest(c *cli.Context) error {
 		o.Seed = uint64(time.Now().UnixNano())
 	}
 	if c.Bool("dataloss") {
-		o.Allow = iscsitest.Data
+		o.Allow |= iscsitest.Data
+	}
+	if c.Bool("hostile") {
+		o.Allow |= iscsitest.Hostile
 	}
 	if !iscsi.IsName(c.String("initiator")) {
 		return &usageError{msg: fmt.Sprintf("--initiator %q is no iSCSI name", c.String("initiator")), fix: "iqn.2026-01.org.example:tester, for example"}
