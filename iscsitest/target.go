@@ -31,16 +31,6 @@ func (t Transport) String() string { return transportNames[t] }
 // MarshalText returns the name of the transport. It never fails.
 func (t Transport) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// ParseTransport returns the transport of a name. It fails with ErrTarget.
-func ParseTransport(s string) (Transport, error) {
-	for i, n := range transportNames {
-		if n == s {
-			return Transport(i), nil
-		}
-	}
-	return 0, fmt.Errorf("%w: transport %.40q: it is tcp, iser or iser-streaming", ErrTarget, s)
-}
-
 // DefaultPort is the port of iSCSI (RFC 7143 section 14).
 const DefaultPort = 3260
 

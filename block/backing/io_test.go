@@ -15,8 +15,8 @@ import (
 func TestReadsWhatTheFileHolds(t *testing.T) {
 	path, content := disk(t, diskSize+512)
 	s := open(t, path, Options{})
-	if s.Size() != diskSize+512 || s.Geometry().ReadOnly || s.IsDevice() || s.Path() != path {
-		t.Fatalf("size %d, read-only %v, device %v, path %q", s.Size(), s.Geometry().ReadOnly, s.IsDevice(), s.Path())
+	if s.Size() != diskSize+512 || s.Geometry().ReadOnly || s.device || s.Path() != path {
+		t.Fatalf("size %d, read-only %v, device %v, path %q", s.Size(), s.Geometry().ReadOnly, s.device, s.Path())
 	}
 	for _, c := range []struct{ off, n int }{{0, 1}, {0, 4096}, {511, 70000}, {diskSize, 512}, {diskSize + 512, 0}, {0, len(content)}} {
 		p := make([]byte, c.n)

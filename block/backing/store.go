@@ -75,9 +75,6 @@ func (s *Store) Geometry() block.Geometry {
 	}
 }
 
-// IsDevice reports whether the storage is a block device.
-func (s *Store) IsDevice() bool { return s.device }
-
 // Close waits for operations under way, flushes, and closes the storage. If that flush
 // fails, so does each of the next Store. It is idempotent.
 func (s *Store) Close() error {

@@ -150,8 +150,8 @@ func TestBlockDevice(t *testing.T) {
 	path, content := disk(t, diskSize)
 	dev := loopDevice(t, path)
 	s := open(t, dev, Options{})
-	if !s.IsDevice() || s.Size() != diskSize || s.Geometry().PreferredBlock < 512 {
-		t.Fatalf("device %v, size %d, block size %d", s.IsDevice(), s.Size(), s.Geometry().PreferredBlock)
+	if !s.device || s.Size() != diskSize || s.Geometry().PreferredBlock < 512 {
+		t.Fatalf("device %v, size %d, block size %d", s.device, s.Size(), s.Geometry().PreferredBlock)
 	}
 	if _, err := Open(dev, Options{}); !errors.Is(err, ErrInUse) {
 		t.Errorf("exported twice: %v", err)

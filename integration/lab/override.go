@@ -10,20 +10,9 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// OverrideGuard lets everything of a TCP port between the host and its peer pass in
-// clear, whatever the guard says: a control run needs it to show that a check finds
-// clear packets. It fails with the kernel's error.
-func (h *Host) OverrideGuard(peer *Host, port uint16) error {
-	return h.OverrideGuardOf(transport.ProtoTCP, peer, port)
-}
-
-// EndOverride takes back OverrideGuard. It fails with the kernel's error.
-func (h *Host) EndOverride(peer *Host, port uint16) error {
-	return h.EndOverrideOf(transport.ProtoTCP, peer, port)
-}
-
-// OverrideGuardOf is OverrideGuard for a port of TCP, UDP or SCTP. It fails with the
-// kernel's error.
+// OverrideGuardOf lets everything of a port of TCP, UDP or SCTP between the host and its
+// peer pass in clear, whatever the guard says: a control run needs it to show that a check
+// finds clear packets. It fails with the kernel's error.
 func (h *Host) OverrideGuardOf(proto transport.Protocol, peer *Host, port uint16) error {
 	err := h.Do(func() error {
 		for _, p := range overrides(h, peer, proto, port) {
