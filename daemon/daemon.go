@@ -207,11 +207,9 @@ func (d *Daemon) removeLeftovers() {
 
 // run starts a goroutine that Close waits for.
 func (d *Daemon) run(f func(context.Context)) {
-	d.wg.Add(1)
-	go func() {
-		defer d.wg.Done()
+	d.wg.Go(func() {
 		f(d.ctx)
-	}()
+	})
 }
 
 func (d *Daemon) takeLocks() error {

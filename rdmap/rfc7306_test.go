@@ -159,9 +159,7 @@ func TestAtomicityAcrossStreams(t *testing.T) {
 	for i := range n {
 		p := open(t, rdmap.Config{}, iwarptest.Options{}, nil)
 		p.regions[7] = &region{stag: 7, buf: mem, rights: rdmap.RemoteAtomic}
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			for k := range uint32(rounds) {
 				p.raw.Send(untagged(true, rdmap.OpAtomicRequest, 1, k+1, 0, rdmap.AtomicRequest{STag: 7, TO: 8, AddSwap: 1}.Append(nil)...))
 				seg := p.next()
@@ -172,7 +170,7 @@ func TestAtomicityAcrossStreams(t *testing.T) {
 				a, _ := rdmap.ParseAtomicResponse(seg[ddp.UntaggedHeaderLen:])
 				seen[i] = append(seen[i], a.Original)
 			}
-		}()
+		})
 	}
 	wg.Wait()
 	all := slices.Concat(seen...)

@@ -406,14 +406,12 @@ func TestSilentPeerIsCutOff(t *testing.T) {
 	} {
 		p := start(t)
 		end(p)
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			<-p.over
 			if name == "close" && p.err == nil {
 				t.Errorf("%s: a peer that had to be cut off is no error", name)
 			}
-		}()
+		})
 	}
 }
 

@@ -175,9 +175,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		}
 		seen := make(chan struct{}, 1)
 		var wg sync.WaitGroup
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			ctx := testContext(t)
 			var wcs [8]WC
 			for got := 0; got < rounds; {
@@ -197,7 +195,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 					return
 				}
 			}
-		}()
+		})
 		for range rounds {
 			if a.qp.PostSend(&SendWR{Op: OpSend, Flags: flags}) != nil {
 				break

@@ -51,11 +51,9 @@ func overStreams(t *testing.T, n int, mr *MR, b *end, pair func(testing.TB, *end
 	}
 	var wg sync.WaitGroup
 	for _, s := range streams {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			f(s)
-		}()
+		})
 	}
 	wg.Wait()
 	for _, s := range streams {

@@ -81,9 +81,7 @@ func TestRevocationIsFinal(t *testing.T) {
 	var wrote atomic.Int64
 	var wg sync.WaitGroup
 	for w := range 4 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			for !stop.Load() {
 				buf, pin, fault := e.dev.acquire(e.pd, nil, stag.Load(), uint64(w*16), 16, rdmap.RemoteWrite)
 				if fault != rdmap.FaultNone {
@@ -96,7 +94,7 @@ func TestRevocationIsFinal(t *testing.T) {
 				wrote.Add(1)
 				pin.Unpin()
 			}
-		}()
+		})
 	}
 	for i := 0; i < 200 || wrote.Load() == 0; i++ {
 		s, err := mr.Reregister(0, 64, RemoteWrite)
@@ -178,9 +176,7 @@ func TestSTagLookupIsSteadyUnderChurn(t *testing.T) {
 	stag := tab.insert(mr)
 	var stop atomic.Bool
 	var wg sync.WaitGroup
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
+	wg.Go(func() {
 		for !stop.Load() {
 			var keys [40]uint32
 			for i := range keys {
@@ -190,7 +186,7 @@ func TestSTagLookupIsSteadyUnderChurn(t *testing.T) {
 				tab.remove(k)
 			}
 		}
-	}()
+	})
 	for range 200000 {
 		if tab.find(stag) != mr {
 			t.Error("a live STag is not found")

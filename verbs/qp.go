@@ -296,12 +296,10 @@ func (qp *QP) overflowed(cq *CQ) {
 		return
 	}
 	dev := qp.pd.ulp.dev
-	dev.wg.Add(1)
-	go func() {
-		defer dev.wg.Done()
+	dev.wg.Go(func() {
 		e := qp.event(EventCQOverflow, ErrCQOverflow)
 		e.CQ = cq
 		dev.events.emit(e)
 		qp.abortOverflowed()
-	}()
+	})
 }

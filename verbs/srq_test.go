@@ -417,9 +417,7 @@ func TestSharedQueueUnderChurn(t *testing.T) {
 	e.fillSRQ(s, mr, 32)
 	var wg sync.WaitGroup
 	for range 4 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			for range 20 {
 				raw, l := iwarptest.Pair(iwarptest.Options{})
 				qp, err := e.pd.Adopt(AdoptConfig{QP: e.cfg, LLP: l, Conn: fakeConn{"peer"}})
@@ -432,7 +430,7 @@ func TestSharedQueueUnderChurn(t *testing.T) {
 				raw.CloseWrite()
 				<-qp.Done()
 			}
-		}()
+		})
 	}
 	wg.Wait()
 	if n := s.Len(); n != 32 {

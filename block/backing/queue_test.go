@@ -110,9 +110,7 @@ func TestEveryOperationCompletesOnce(t *testing.T) {
 	q := open(t, path, Options{}).newQueue(3, nil)
 	var c count
 	for range 4 {
-		c.wg.Add(1)
-		go func() {
-			defer c.wg.Done()
+		c.wg.Go(func() {
 			buf := make([]byte, 512)
 			for i := range 500 {
 				c.wg.Add(1)
@@ -123,7 +121,7 @@ func TestEveryOperationCompletesOnce(t *testing.T) {
 					q.Do(block.OpWriteZeroes, buf, int64(i)*512, 512, block.NoUnmap, &c)
 				}
 			}
-		}()
+		})
 	}
 	c.wg.Wait()
 	if c.errs.Load() != 0 {
