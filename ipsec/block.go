@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -160,11 +161,7 @@ func (m *Manager) blockOf(peer string) (blocked, bool) {
 func (m *Manager) allBlocks() []blocked {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var all []blocked
-	for _, b := range m.blocks {
-		all = append(all, b)
-	}
-	return all
+	return slices.Collect(maps.Values(m.blocks))
 }
 
 // keepBlock takes a block over, false after Close.

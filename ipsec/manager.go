@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -373,12 +374,7 @@ func (m *Manager) release() { <-m.slots }
 func (m *Manager) allPeers() []*peer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := make([]*peer, 0, len(m.peers))
-	for _, p := range m.peers {
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b *peer) int { return cmp.Compare(a.name, b.name) })
-	return all
+	return slices.SortedFunc(maps.Values(m.peers), func(a, b *peer) int { return cmp.Compare(a.name, b.name) })
 }
 
 func (m *Manager) peer(name string) (*peer, error) {

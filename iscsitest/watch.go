@@ -2,6 +2,7 @@ package iscsitest
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ironwarp/ironwarp/internal/printable"
 	"github.com/ironwarp/ironwarp/iscsi"
@@ -122,19 +123,10 @@ func (c *Conn) watch(p *PDU) {
 	if b := undefined(&p.BHS); b >= 0 {
 		w.breach(ruleReserved, "byte %d of the header of %v is %#02x", b, p, p.BHS[b])
 	}
-	if p.invalidated != 0 && !contains(p.advertised, p.invalidated) {
+	if p.invalidated != 0 && !slices.Contains(p.advertised, p.invalidated) {
 		w.breach(ruleInvalidation, "%v invalidates %#x, and its command had advertised %#x", p, p.invalidated, p.advertised)
 	}
 	c.watchStatSN(p)
-}
-
-func contains(all []uint32, v uint32) bool {
-	for _, x := range all {
-		if x == v {
-			return true
-		}
-	}
-	return false
 }
 
 // layout is where a target's PDU has bits: the figures of RFC 7143 section 11 once more, apart from the codec, so

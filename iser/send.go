@@ -2,6 +2,7 @@ package iser
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/ironwarp/ironwarp/iscsi"
@@ -246,12 +247,7 @@ func (c *Conn) DeallocateTaskResources(itt uint32) (placing bool) {
 
 // readsForLocked reports whether Reads of a task are under way.
 func (c *Conn) readsForLocked(itt uint32) bool {
-	for _, g := range c.gets {
-		if g.R2T.ITT == itt {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.gets, func(g *iscsi.Get) bool { return g.R2T.ITT == itt })
 }
 
 // Completions implements verbs.CQHandler. What was sent is given back here; Run handles the rest.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -170,12 +171,7 @@ func (s *Server) lookup(name string) *export {
 func (s *Server) list() []*export {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*export, 0, len(s.exports))
-	for _, e := range s.exports {
-		all = append(all, e)
-	}
-	slices.SortFunc(all, func(a, b *export) int { return strings.Compare(a.name, b.name) })
-	return all
+	return slices.SortedFunc(maps.Values(s.exports), func(a, b *export) int { return strings.Compare(a.name, b.name) })
 }
 
 // Serve accepts clients from ln until ctx ends or ln fails, and closes ln. Their

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -323,10 +324,7 @@ func (s *Server) NewSession(info rtrs.SessionInfo) (rtrs.ServerHandler, error) {
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	var names []string
-	for name := range s.exports {
-		names = append(names, name)
-	}
+	names := slices.Collect(maps.Keys(s.exports))
 	s.mu.Unlock()
 	var errs []error
 	for _, name := range names {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -78,14 +80,8 @@ func (d *Device) Close() error {
 	d.reaper.stop()
 	d.mu.Lock()
 	d.closed = true
-	qps := make([]*QP, 0, len(d.qps))
-	for _, qp := range d.qps {
-		qps = append(qps, qp)
-	}
-	lns := make([]*Listener, 0, len(d.lns))
-	for l := range d.lns {
-		lns = append(lns, l)
-	}
+	qps := slices.Collect(maps.Values(d.qps))
+	lns := slices.Collect(maps.Keys(d.lns))
 	d.mu.Unlock()
 	for _, l := range lns {
 		l.Close()

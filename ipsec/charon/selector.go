@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,12 +49,7 @@ func (s Selector) Contains(o Selector) bool {
 
 // AnyContains reports whether every packet of o falls into one of the selectors.
 func AnyContains(sels []Selector, o Selector) bool {
-	for _, s := range sels {
-		if s.Contains(o) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(sels, func(s Selector) bool { return s.Contains(o) })
 }
 
 // Overlap reports whether some packet falls into one of the selectors and into o.
@@ -246,10 +242,5 @@ func Covers(local, remote []Selector, f transport.Flow) bool {
 }
 
 func anyCovers(sels []Selector, p transport.Protocol, at netip.AddrPort) bool {
-	for _, s := range sels {
-		if s.Covers(p, at) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(sels, func(s Selector) bool { return s.Covers(p, at) })
 }

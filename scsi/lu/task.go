@@ -2,6 +2,7 @@ package lu
 
 import (
 	"math"
+	"slices"
 	"syscall"
 
 	"github.com/ironwarp/ironwarp/block"
@@ -199,12 +200,7 @@ func (u *Unit) mustWaitLocked(t *Task, before []*Task) bool {
 	if t.urgent() {
 		return false
 	}
-	for _, o := range before {
-		if t.conflicts(o) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(before, t.conflicts)
 }
 
 func (t *Task) conflicts(o *Task) bool {
