@@ -15,9 +15,9 @@ func (t *T) challenged() (*login, *answer) {
 	l := t.begin(0)
 	a := l.step(iscsi.Security, iscsi.Security, append(t.names(0), "AuthMethod=CHAP")...)
 	m, _ := a.key("AuthMethod")
-	t.require(!a.refused() && m == "CHAP", "AuthMethod=CHAP is answered by %v", a)
+	t.require(a.accepted() && m == "CHAP", "AuthMethod=CHAP is answered by %v", a)
 	a = l.step(iscsi.Security, iscsi.Security, "CHAP_A=5")
-	t.require(!a.refused(), "CHAP_A=5 is answered by %v", a)
+	t.require(a.accepted(), "CHAP_A=5 is answered by %v", a)
 	return l, a
 }
 
@@ -102,7 +102,7 @@ func chapCases() []Case {
 			r, err := chapResponse(a, t.target.CHAP.Secret)
 			t.require(err == nil, "%v", err)
 			a = l.step(iscsi.Security, iscsi.Operational, "CHAP_N="+t.target.CHAP.Name, "CHAP_R=0b"+base64Of(r))
-			t.require(!a.refused(), "a right response in base64 is answered by %v", a)
+			t.require(a.accepted(), "a right response in base64 is answered by %v", a)
 		}),
 		chapCase("reflected", "RFC 7143 9.2.1", "Originators MUST NOT reuse the CHAP challenge sent by the responder, and responders MUST check for this condition and close the connection", Must, func(t *T, l *login, a *answer) {
 			c, _ := a.key("CHAP_C")

@@ -14,7 +14,7 @@ func offered(id, source, says string, offer string, judge func(value string, ok 
 	name, _, _ := strings.Cut(offer, "=")
 	return Case{ID: "keys." + id, Source: source, Says: says, Over: onTCP, run: func(t *T) {
 		a := t.offer(offer)
-		t.require(!a.refused(), "%s ends the login: %v", offer, a)
+		t.require(a.accepted(), "%s ends the login: %v", offer, a)
 		value, ok := a.key(name)
 		t.require(judge(value, ok), "%s is answered by %v", offer, a.pairs)
 	}}
@@ -114,7 +114,7 @@ func keyCases() []Case {
 			l := t.begin(0)
 			t.authenticated(l.authenticate(t.names(0), iscsi.Operational))
 			a := l.step(iscsi.Operational, iscsi.FullFeature, "MaxRecvDataSegmentLength=512")
-			t.require(!a.refused(), "%v", a)
+			t.require(a.accepted(), "%v", a)
 			v, ok := lookupPair(l.said, "MaxRecvDataSegmentLength")
 			t.require(!ok || within(v, 512, 1<<24-1), "MaxRecvDataSegmentLength=%s", v)
 		}},
@@ -130,31 +130,31 @@ func keyCases() []Case {
 		Case{ID: "keys.no-answer-to-declarations", Level: Should, Source: "RFC 7143 6.2", Says: "declarations are not answered", Over: onTCP, run: func(t *T) {
 			a := t.offer("InitiatorAlias=tester")
 			_, ok := a.key("InitiatorAlias")
-			t.require(!a.refused() && !ok, "InitiatorAlias=tester is answered by %v", a)
+			t.require(a.accepted() && !ok, "InitiatorAlias=tester is answered by %v", a)
 		}},
 		Case{ID: "keys.protocol-level", Source: "RFC 7144 7, RFC 7143 13.24", Says: "the result of iSCSIProtocolLevel is the lesser of both, and who has only RFC 7143 answers 1", Level: Should, Over: onTCP, run: func(t *T) {
 			a := t.offer("iSCSIProtocolLevel=2")
 			v, ok := a.key("iSCSIProtocolLevel")
-			t.require(!a.refused() && ok && (v == "NotUnderstood" || within(v, 0, 2)), "iSCSIProtocolLevel=2 is answered by %v", a)
+			t.require(a.accepted() && ok && (v == "NotUnderstood" || within(v, 0, 2)), "iSCSIProtocolLevel=2 is answered by %v", a)
 		}},
 		Case{ID: "keys.task-reporting", Source: "RFC 7143 13.23", Says: "the responder selects one of the values of TaskReporting", Level: Should, Over: onTCP, run: func(t *T) {
 			a := t.offer("TaskReporting=FastAbort,ResponseFence,RFC3720")
 			v, ok := a.key("TaskReporting")
-			t.require(!a.refused() && ok && slices.Contains([]string{"FastAbort", "ResponseFence", "RFC3720", "NotUnderstood"}, v), "it is answered by %v", a)
+			t.require(a.accepted() && ok && slices.Contains([]string{"FastAbort", "ResponseFence", "RFC3720", "NotUnderstood"}, v), "it is answered by %v", a)
 		}},
 		Case{ID: "keys.irrelevant-in-discovery", Source: "RFC 7143 13, 6.2", Says: "a key that is irrelevant in a Discovery session is answered with Irrelevant, or as in any other", Over: onTCP, run: func(t *T) {
 			l := t.begin(0)
 			t.authenticated(l.authenticate([]string{t.names(0)[0], "SessionType=Discovery"}, iscsi.Operational))
 			a := l.step(iscsi.Operational, iscsi.Operational, "InitialR2T=Yes", "MaxBurstLength=65536")
 			v, ok := a.key("MaxBurstLength")
-			t.require(!a.refused() && ok && (v == "Irrelevant" || within(v, 512, 65536)), "MaxBurstLength=65536 is answered by %v", a)
+			t.require(a.accepted() && ok && (v == "Irrelevant" || within(v, 512, 65536)), "MaxBurstLength=65536 is answered by %v", a)
 		}},
 		Case{ID: "keys.discovery-recovery", Source: "RFC 7143 13.20", Says: "ErrorRecoveryLevel MUST be 0 (zero) for Discovery sessions", Over: onTCP, run: func(t *T) {
 			l := t.begin(0)
 			t.authenticated(l.authenticate([]string{t.names(0)[0], "SessionType=Discovery"}, iscsi.Operational))
 			a := l.step(iscsi.Operational, iscsi.Operational, "ErrorRecoveryLevel=2")
 			v, _ := a.key("ErrorRecoveryLevel")
-			t.require(!a.refused() && v == "0", "ErrorRecoveryLevel=2 is answered by %v", a)
+			t.require(a.accepted() && v == "0", "ErrorRecoveryLevel=2 is answered by %v", a)
 		}},
 	)
 }

@@ -33,22 +33,22 @@ func loginCases() []Case {
 			t.withoutCHAP()
 			l := t.begin(0)
 			a := l.step(iscsi.Operational, iscsi.FullFeature, t.names(0)...)
-			t.require(!a.refused() && a.Transit && a.NSG == iscsi.FullFeature, "%v", a)
+			t.require(a.accepted() && a.Transit && a.NSG == iscsi.FullFeature, "%v", a)
 		}},
 		{ID: "login.tsih", Source: "RFC 7143 11.13.3", Says: "For a new session, the target MUST generate a non-zero TSIH and ONLY return it in the Login Final-Response", run: func(t *T) {
 			t.withoutCHAP()
 			l := t.begin(0)
 			a := l.step(iscsi.Operational, iscsi.Operational, t.names(0)...)
-			t.require(!a.refused(), "%v", a)
+			t.require(a.accepted(), "%v", a)
 			t.require(a.TSIH == 0, "TSIH %d before the end of the login", a.TSIH)
 			a = l.finish(l.replies()...)
-			t.require(a.TSIH != 0, "TSIH 0 at the end of the login: %v", a)
+			t.require(a.accepted() && a.TSIH != 0, "TSIH 0 at the end of the login: %v", a)
 		}},
 		{ID: "login.portal-group", Source: "RFC 7143 6.3.1", Says: "the iSCSI target MUST return the TargetPortalGroupTag key with the first Login Response PDU with which it is allowed to do so", run: func(t *T) {
 			t.withoutCHAP()
 			l := t.begin(0)
 			a := l.step(iscsi.Operational, iscsi.Operational, t.names(0)...)
-			t.require(!a.refused(), "%v", a)
+			t.require(a.accepted(), "%v", a)
 			_, ok := a.key("TargetPortalGroupTag")
 			t.require(ok, "the first Login Response has %v", a.pairs)
 			a = l.step(iscsi.Operational, iscsi.FullFeature)
@@ -60,7 +60,7 @@ func loginCases() []Case {
 			l := t.begin(0)
 			a := l.step(iscsi.Operational, iscsi.Operational, t.names(0)...)
 			for range 3 {
-				t.require(!a.refused() && !a.Transit, "%v", a)
+				t.require(a.accepted() && !a.Transit, "%v", a)
 				a = l.step(iscsi.Operational, iscsi.Operational)
 			}
 		}},
@@ -70,9 +70,9 @@ func loginCases() []Case {
 			t.authenticated(a)
 			t.require(a.Transit && a.NSG == iscsi.Operational, "%v", a)
 			a = l.step(iscsi.Operational, iscsi.Operational, "MaxBurstLength=65536")
-			t.require(!a.refused() && !a.Transit, "%v", a)
+			t.require(a.accepted() && !a.Transit, "%v", a)
 			a = l.finish(l.replies()...)
-			t.require(!a.refused(), "%v", a)
+			t.require(a.accepted(), "%v", a)
 		}},
 		{ID: "login.security-to-full", Source: "RFC 7143 6.3", Says: "SecurityNegotiation may lead to full feature phase, and the selected NSG MUST NOT exceed what the initiator has stated", run: func(t *T) {
 			l := t.begin(0)
@@ -87,7 +87,7 @@ func loginCases() []Case {
 					l.q.CSG = a.NSG
 				}
 				a = l.step(l.q.CSG, iscsi.FullFeature, l.replies()...)
-				t.require(!a.refused(), "%v", a)
+				t.require(a.accepted(), "%v", a)
 			}
 			t.fail("the login does not come to its end")
 		}},
@@ -96,14 +96,14 @@ func loginCases() []Case {
 			l := t.begin(0)
 			a := l.step(iscsi.Security, iscsi.Operational, append(t.names(0), "AuthMethod=None")...)
 			m, _ := a.key("AuthMethod")
-			t.require(!a.refused() && m == "None", "AuthMethod=None alone is answered by %v", a)
+			t.require(a.accepted() && m == "None", "AuthMethod=None alone is answered by %v", a)
 		}},
 		{ID: "login.auth-unknown", Source: "RFC 7143 6.3.2, 6.2.1", Says: "If an acceptor does not understand any particular value in a list, it MUST ignore it", run: func(t *T) {
 			t.withoutCHAP()
 			l := t.begin(0)
 			a := l.step(iscsi.Security, iscsi.Security, append(t.names(0), "AuthMethod=Z-org.example.none,None")...)
 			m, _ := a.key("AuthMethod")
-			t.require(!a.refused() && m == "None", "AuthMethod=Z-org.example.none,None is answered by %v", a)
+			t.require(a.accepted() && m == "None", "AuthMethod=Z-org.example.none,None is answered by %v", a)
 		}},
 		{ID: "login.split-text", Source: "RFC 7143 6.2", Says: "A target receiving a Login Request with the C bit set to 1 MUST answer with a Login Response with no data segment", run: func(t *T) {
 			t.withoutCHAP()
@@ -113,11 +113,11 @@ func loginCases() []Case {
 			for ; len(all) > 30; all = all[11:] { // in pieces that end within keys and values
 				l.q.Continue = true
 				a := l.ask(all[:11])
-				t.require(!a.refused() && !a.Transit && len(a.pairs) == 0, "a piece of the text is answered by %v", a)
+				t.require(a.accepted() && !a.Transit && len(a.pairs) == 0, "a piece of the text is answered by %v", a)
 			}
 			l.q.Continue, l.q.Transit = false, true
 			a := l.ask(all)
-			t.require(!a.refused(), "the last piece of the text is answered by %v", a)
+			t.require(a.accepted(), "the last piece of the text is answered by %v", a)
 			v, ok := a.key("MaxBurstLength")
 			t.require(ok && v != "NotUnderstood", "the whole text is answered by %v", a)
 		}},
@@ -134,7 +134,7 @@ func loginCases() []Case {
 			for len(all) > 4000 {
 				l.q.Continue = true
 				a := l.ask(all[:4000])
-				t.require(!a.refused(), "%v", a)
+				t.require(a.accepted(), "%v", a)
 				all = all[4000:]
 			}
 			l.q.Continue = false
@@ -145,7 +145,7 @@ func loginCases() []Case {
 				}
 				a = l.ask(nil)
 			}
-			t.require(!a.refused(), "8000 bytes of unknown keys are answered by %v", a)
+			t.require(a.accepted(), "8000 bytes of unknown keys are answered by %v", a)
 		}},
 		{ID: "login.unknown-key", Source: "RFC 7143 6.2", Says: "the answer for a key that is not understood MUST be key=NotUnderstood", run: func(t *T) {
 			t.withoutCHAP()
@@ -153,7 +153,7 @@ func loginCases() []Case {
 			a := l.step(iscsi.Operational, iscsi.Operational, append(t.names(0), "X-org.example.unknown=1", "Unheardof=Yes")...)
 			for _, k := range []string{"X-org.example.unknown", "Unheardof"} {
 				v, ok := a.key(k)
-				t.require(!a.refused() && ok && v == "NotUnderstood", "%s is answered by %v", k, a)
+				t.require(a.accepted() && ok && v == "NotUnderstood", "%s is answered by %v", k, a)
 			}
 		}},
 		{ID: "login.unknown-key-in-security", Source: "RFC 7143 6.2", Says: "the answer for a key that is not understood MUST be key=NotUnderstood, in each stage", run: func(t *T) {
@@ -161,14 +161,14 @@ func loginCases() []Case {
 			l := t.begin(0)
 			a := l.step(iscsi.Security, iscsi.Security, append(t.names(0), "AuthMethod=None", "X-org.example.unknown=1")...)
 			v, ok := a.key("X-org.example.unknown")
-			t.require(!a.refused() && ok && v == "NotUnderstood", "it is answered by %v", a)
+			t.require(a.accepted() && ok && v == "NotUnderstood", "it is answered by %v", a)
 		}},
 		{ID: "login.numbers", Source: "RFC 7143 11.13.4", Says: "The next response of any kind will carry this number + 1", run: func(t *T) {
 			t.withoutCHAP()
 			l := t.begin(0)
 			first := l.step(iscsi.Operational, iscsi.Operational, t.names(0)...)
 			second := l.step(iscsi.Operational, iscsi.FullFeature)
-			t.require(!second.refused() && second.StatSN == first.StatSN+1, "StatSN %d after %d", second.StatSN, first.StatSN)
+			t.require(second.accepted() && second.StatSN == first.StatSN+1, "StatSN %d after %d", second.StatSN, first.StatSN)
 			t.require(first.ExpCmdSN == l.q.CmdSN && second.ExpCmdSN == l.q.CmdSN, "ExpCmdSN %d and %d, and the leading login has CmdSN %d", first.ExpCmdSN, second.ExpCmdSN, l.q.CmdSN)
 		}},
 		{ID: "login.cmdsn", Source: "RFC 7143 11.12.8", Says: "If the Login Request is a leading Login Request, the target MUST use its CmdSN as the next expected one", run: func(t *T) {
@@ -177,7 +177,7 @@ func loginCases() []Case {
 				l := t.begin(0)
 				l.q.CmdSN = n
 				a := l.step(iscsi.Operational, iscsi.FullFeature, t.names(0)...)
-				t.require(!a.refused() && a.ExpCmdSN == n, "CmdSN %#x is answered by ExpCmdSN %#x", n, a.ExpCmdSN)
+				t.require(a.accepted() && a.ExpCmdSN == n, "CmdSN %#x is answered by ExpCmdSN %#x", n, a.ExpCmdSN)
 				l.close()
 			}
 		}},
@@ -269,7 +269,7 @@ func loginCases() []Case {
 			t.withoutCHAP()
 			l := t.begin(0)
 			a := l.step(iscsi.Operational, iscsi.Operational, append(t.names(0), "MaxBurstLength=65536")...)
-			t.require(!a.refused(), "%v", a)
+			t.require(a.accepted(), "%v", a)
 			a = l.step(iscsi.Operational, iscsi.FullFeature, "MaxBurstLength=32768")
 			t.require(a.refused(), "%v", a)
 		}},
@@ -290,7 +290,7 @@ func loginCases() []Case {
 			l := t.begin(0)
 			first := l.q.ISID
 			a := l.step(iscsi.Operational, iscsi.Operational, t.names(0)...)
-			t.require(!a.refused(), "%v", a)
+			t.require(a.accepted(), "%v", a)
 			l.q.ISID = t.isid(9)
 			if err := l.request(nil); err != nil {
 				return
@@ -331,5 +331,5 @@ func (t *T) authenticated(a *answer) {
 	if !a.ended && a.Status == iscsi.LoginAuthFailure {
 		t.skip("the target asks for authentication, or knows another secret (status 0x0201)")
 	}
-	t.require(!a.refused(), "%v", a)
+	t.require(a.accepted(), "%v", a)
 }

@@ -158,8 +158,7 @@ func recoveryCases() []Case {
 			k := s.start(write10(1300, 64), data, nil, how{hold: true})
 			t.firstR2T(s, k)
 			s.close()
-			b, a := t.join(s, s.cid)
-			t.require(b != nil, "the connection is not reinstated: %v", a)
+			b := t.joined(s, s.cid)
 			b.tasks, b.itt = s.tasks, s.itt
 			t.amiss = true // R2Ts come again
 			why := b.manage(iscsi.TaskReassign, func(q *iscsi.TaskMgmt) { q.RefTag, q.ExpDataSN = k.ITT, k.r2tSN })
@@ -180,8 +179,7 @@ func recoveryCases() []Case {
 				t.skip("the target has one connection in a session")
 			}
 			k := t.waiting(s)
-			b, a := t.join(s, s.cid+1)
-			t.require(b != nil, "another connection does not join: %v", a)
+			b := t.joined(s, s.cid+1)
 			b.itt = 1 << 16
 			why := b.manage(iscsi.TaskReassign, func(q *iscsi.TaskMgmt) { q.RefTag = k.ITT })
 			t.require(why == iscsi.TaskStillAllegiant, "response %d", why)

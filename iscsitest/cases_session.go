@@ -31,6 +31,13 @@ func (t *T) join(s *Session, cid uint16) (*Session, *answer) {
 	return t.tryLogin(options{tsih: s.tsih, cid: cid, cmdSN: s.cmdSN})
 }
 
+// joined adds a connection, and fails the case if the target refuses it.
+func (t *T) joined(s *Session, cid uint16) *Session {
+	b, a := t.join(s, cid)
+	t.require(b != nil || a.accepted(), "connection %d does not join the session: %v", cid, a)
+	return b
+}
+
 func sessionCases() []Case {
 	tur := []byte{scsi.TestUnitReady}
 	return []Case{
@@ -114,8 +121,7 @@ func sessionCases() []Case {
 				t.skip("the target has one connection in a session")
 			}
 			for i := 2; i <= most; i++ {
-				b, a := t.join(s, uint16(i))
-				t.require(b != nil, "connection %d of %d does not join: %v", i, most, a)
+				b := t.joined(s, uint16(i))
 				b.itt = uint32(i) << 16
 				b.good(b.do(tur, nil, nil), "TEST UNIT READY by another connection")
 				s.cmdSN, s.expCmdSN, s.maxCmdSN = b.cmdSN, b.expCmdSN, b.maxCmdSN

@@ -98,6 +98,18 @@ type answer struct {
 	iscsi.LoginResponse
 	pairs []iscsi.Pair
 	ended bool // the connection has ended without an answer
+	on    *Conn
+}
+
+// errNoAnswer means that a connection has ended in the middle of a login.
+var errNoAnswer = errors.New("there is no answer to a Login Request")
+
+// accepted reports that the login goes on. A connection that has ended is not refused but lost.
+func (a *answer) accepted() bool {
+	if a.ended {
+		a.on.t.lost(a.on, errNoAnswer)
+	}
+	return a.Status>>8 == 0
 }
 
 // refused reports that the login has failed, whichever way the target says so.
@@ -126,7 +138,7 @@ func lookupPair(pairs []iscsi.Pair, name string) (string, bool) {
 // ask sends a Login Request and returns the answer.
 func (l *login) ask(data []byte) *answer {
 	if l.request(data) != nil {
-		return &answer{ended: true}
+		return &answer{ended: true, on: l.Conn}
 	}
 	return l.await()
 }
@@ -137,15 +149,15 @@ func (l *login) await() *answer {
 	if errors.Is(err, errTimeout) {
 		l.t.unclear("a Login Request was not answered for %v", l.t.o.Timeout)
 	} else if err != nil {
-		return &answer{ended: true}
+		return &answer{ended: true, on: l.Conn}
 	}
 	if p.BHS.Opcode() != iscsi.OpLoginResp {
 		if p.BHS.Opcode() == iscsi.OpReject { // which some send in place of a status
-			return &answer{ended: true}
+			return &answer{ended: true, on: l.Conn}
 		}
 		l.t.fail("%v answers a Login Request", p)
 	}
-	a := &answer{}
+	a := &answer{on: l.Conn}
 	if a.LoginResponse, err = iscsi.ParseLoginResponse(&p.BHS); err != nil {
 		l.t.watch.breach(ruleLoginTags, "%v: %v", p, err)
 	}
@@ -232,9 +244,7 @@ func (t *T) login(o options) *Session {
 	s, a := t.tryLogin(o)
 	if s == nil {
 		switch {
-		case a.ended:
-			t.lost(t.open[len(t.open)-1], errors.New("there is no answer to the login"))
-		case a.Status == iscsi.LoginAuthFailure:
+		case !a.accepted() && a.Status == iscsi.LoginAuthFailure:
 			t.skip("the target asks for authentication, or knows another secret (status 0x0201)")
 		}
 		t.unclear("the login was refused: %v", a)

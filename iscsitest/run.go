@@ -32,7 +32,7 @@ type Options struct {
 }
 
 // tries is how often a case is begun anew after a connection has ended where nothing ends it.
-const tries = 3
+const tries = 5
 
 // caseTime is how many timeouts a case may take.
 const caseTime = 15
