@@ -92,7 +92,11 @@ func judge(t *testing.T, target iscsitest.Target, o iscsitest.Options) {
 		}
 	}
 	t.Log(report.Summary())
-	table(t, "IronWarp", report)
+	title := "IronWarp"
+	if target.CHAP != nil {
+		title += " with CHAP"
+	}
+	table(t, title, report)
 }
 
 // TestOurTarget: it has no FAIL, over each transport, with and without CHAP.

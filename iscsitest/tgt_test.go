@@ -114,6 +114,9 @@ func table(t *testing.T, title string, report *iscsitest.Report) {
 		fmt.Fprintf(&b, "\n## %s, %s\n\n", title, scheme)
 	}
 	writeCounts(&b, report)
+	if report.Count(iscsitest.Pass)+report.Count(iscsitest.Skip) < len(report.Results) {
+		b.WriteString("\n")
+	}
 	for _, r := range report.Results {
 		if r.Verdict != iscsitest.Pass && r.Verdict != iscsitest.Skip {
 			fmt.Fprintf(&b, "- %s `%s` (%s: %s): %s\n", r.Verdict, r.Case, r.Source, r.Says, cut(r.Found, 200))
@@ -164,5 +167,4 @@ func writeCounts(w io.Writer, report *iscsitest.Report) {
 		c := counts[g]
 		fmt.Fprintf(w, "| %s | %d | %d | %d | %d |\n", g, c[iscsitest.Pass], c[iscsitest.Fail], c[iscsitest.Warn], c[iscsitest.Skip])
 	}
-	fmt.Fprintln(w)
 }
