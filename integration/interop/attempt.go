@@ -97,6 +97,18 @@ var crashed = regexp.MustCompile(`RIP: 0010:\S+ \[(siw|iw_cm|rdma_cm|rdma_ucm|ib
 // errSiwCrashed means that siw has crashed the guest's kernel.
 var errSiwCrashed = errors.New("siw crashed the kernel of the virtual machine")
 
+// onCrash carries out run, and once more each time that foreign code crashes its machine, up to maxTries times in
+// all. try counts from 1 on. It fails as the last run does.
+func onCrash(crash error, progress func(string), run func(try int) error) error {
+	for try := 1; ; try++ {
+		err := run(try)
+		if !errors.Is(err, crash) || try == maxTries {
+			return err
+		}
+		progress(fmt.Sprintf("%v; once more", err))
+	}
+}
+
 // attempt boots a virtual machine and carries out a plan; its files are in the
 // directory out.
 func (l *lab) attempt(ctx context.Context, p plan, out string) (o outcome, err error) {
@@ -150,7 +162,7 @@ func (l *lab) attempt(ctx context.Context, p plan, out string) (o outcome, err e
 	return o, nil
 }
 
-// maxTries is how often a case is run whose failure siw is to blame for.
+// maxTries is how often something is run whose failure the foreign kernel is to blame for.
 const maxTries = 3
 
 // all carries out a plan, and repeats what siw is to blame for.

@@ -115,13 +115,11 @@ func (l *lab) esp(ctx context.Context, only string, whole bool, out string) (o e
 
 // espAgain is esp, repeated if siw has crashed the machine.
 func (l *lab) espAgain(ctx context.Context, only string, whole bool, out string, progress func(string)) (o espOutcome, err error) {
-	for try := 1; ; try++ {
+	err = onCrash(errSiwCrashed, progress, func(try int) (err error) {
 		o, err = l.esp(ctx, only, whole, filepath.Join(out, fmt.Sprintf("esp%d", try)))
-		if !errors.Is(err, errSiwCrashed) || try == maxTries {
-			return o, err
-		}
-		progress(fmt.Sprintf("%v; once more", err))
-	}
+		return err
+	})
+	return o, err
 }
 
 // readESP reads the programs' results in a directory.

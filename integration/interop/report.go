@@ -148,7 +148,7 @@ func (r *report) print(w io.Writer, dir string) {
 		r.esp.print(w, dir)
 	}
 	if r.sctp != nil {
-		r.sctp.print(w, dir)
+		r.sctp.print(w)
 	}
 	for _, o := range r.outside {
 		o.print(w, dir)

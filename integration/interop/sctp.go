@@ -58,6 +58,7 @@ const (
 
 // sctpOutcome is the result of the machine whose kernel has SCTP.
 type sctpOutcome struct {
+	dir   string // its files
 	tests []Test
 	trouble
 }
@@ -100,27 +101,22 @@ var sctpCrashed = regexp.MustCompile(`(?s)BUG: .*?Call Trace:.{0,400}?\bsctp_\w+
 // errSCTPCrashed means that the kernel's SCTP has crashed the virtual machine.
 var errSCTPCrashed = errors.New("the kernel's SCTP crashed the virtual machine")
 
-// sctp boots the machine and runs the tests, and all of them once more if the kernel's SCTP crashes it.
+// sctp boots the machine and runs the tests, all of them once more if the kernel's SCTP crashes it.
 func (l *lab) sctp(ctx context.Context, only string, whole bool, out string, progress func(string)) (o sctpOutcome, err error) {
-	for try := 1; ; try++ {
-		dir := filepath.Join(out, "sctp")
-		err := l.programs(ctx, l.sctpScriptFor(only, whole), dir, allowed(machineSCTP, whole))
-		switch {
-		case errors.Is(err, errSCTPCrashed) && try == 1:
-			progress(fmt.Sprintf("%v; once more", err))
-			if err := os.Rename(dir, dir+"-crashed"); err != nil {
-				return o, err
-			}
-		case err != nil:
-			return o, err
-		default:
-			return readSCTP(dir, only == "")
+	err = onCrash(errSCTPCrashed, progress, func(try int) (err error) {
+		dir := filepath.Join(out, fmt.Sprintf("sctp%d", try))
+		if err := l.programs(ctx, l.sctpScriptFor(only, whole), dir, allowed(machineSCTP, whole)); err != nil {
+			return err
 		}
-	}
+		o, err = readSCTP(dir, only == "")
+		return err
+	})
+	return o, err
 }
 
 // readSCTP reads the results of the programs and of the demo in a directory.
 func readSCTP(dir string, demo bool) (o sctpOutcome, err error) {
+	o.dir = dir
 	for _, p := range sctpPrograms {
 		tests, err := o.readProgram(dir, p.name)
 		if err != nil {
@@ -173,13 +169,13 @@ func (o *sctpOutcome) othersLine() string {
 	return othersLine(o.tests, "%d other tests passed in this machine", "%d are about something else than the kernel's SCTP")
 }
 
-// print reports the results in short and failures in full, with the logs in dir.
-func (o *sctpOutcome) print(w io.Writer, dir string) {
+// print reports the results in short and failures in full.
+func (o *sctpOutcome) print(w io.Writer) {
 	printRows(w, "the kernel's SCTP", o.rows())
 	fmt.Fprintln(w, o.othersLine())
 	o.trouble.print(w)
 	for _, p := range append([]string{logDemo}, o.logs()...) {
-		b, _ := os.ReadFile(filepath.Join(dir, "sctp", p+".log"))
+		b, _ := os.ReadFile(filepath.Join(o.dir, p+".log"))
 		for _, t := range o.tests {
 			switch {
 			case t.Result != resultFail:

@@ -1,9 +1,8 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -56,11 +55,7 @@ func TestDocumentHasARowForEachTestOverSCTP(t *testing.T) {
 	files := sctpFiles()
 	files["verbs.log"] = "=== RUN   TestA\n=== ATTR  TestA row verbs works\n    x_test.go:1: not so\n--- FAIL: TestA (0.00s)\n"
 	files["verbs.status"] = "1\n"
-	dir := t.TempDir()
-	if err := os.Rename(leave(t, files), filepath.Join(dir, "sctp")); err != nil {
-		t.Fatal(err)
-	}
-	o, err := readSCTP(filepath.Join(dir, "sctp"), true)
+	o, err := readSCTP(leave(t, files), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +68,7 @@ func TestDocumentHasARowForEachTestOverSCTP(t *testing.T) {
 		}
 	}
 	b.Reset()
-	r.print(&b, dir)
+	r.print(&b, t.TempDir())
 	for _, want := range []string{"ok; 2 of 2 claims hold", "x_test.go:1: not so"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, b.String())
@@ -91,5 +86,32 @@ func TestCrashOfTheKernelsSCTPIsKnown(t *testing.T) {
 	}
 	if sctpCrashed.MatchString("--- FAIL: TestA\n  sctp_rcv+0x456/0xf60 [sctp]\n") {
 		t.Error("what is no crash is taken for one")
+	}
+}
+
+// TestMachineRunsOnceMoreAfterACrash: after a crash of foreign code, at most maxTries times, and after nothing else.
+func TestMachineRunsOnceMoreAfterACrash(t *testing.T) {
+	crash, other := fmt.Errorf("%w: see the console", errSCTPCrashed), errors.New("a test failed")
+	for name, c := range map[string]struct {
+		runs []error // how each ends; the last one's way for all others
+		want error
+		n    int
+	}{
+		"no crash":        {[]error{nil}, nil, 1},
+		"one crash":       {[]error{crash, nil}, nil, 2},
+		"always a crash":  {[]error{crash}, crash, maxTries},
+		"another failure": {[]error{other, nil}, other, 1},
+		"both":            {[]error{crash, other, nil}, other, 2},
+	} {
+		var n, told int
+		err := onCrash(errSCTPCrashed, func(string) { told++ }, func(try int) error {
+			if n++; try != n {
+				t.Errorf("%s: run %d is called %d", name, n, try)
+			}
+			return c.runs[min(n, len(c.runs))-1]
+		})
+		if err != c.want || n != c.n || told != n-1 {
+			t.Errorf("%s: %v after %d runs, %d of them reported; want %v after %d", name, err, n, told, c.want, c.n)
+		}
 	}
 }
