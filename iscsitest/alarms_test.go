@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/iscsitest"
+	"github.com/ironwarp/ironwarp/scsi"
 )
 
 // changed is a connection with the target on which something else is read than it has sent.
@@ -47,6 +48,7 @@ func noAlarm(t *testing.T, o iscsitest.Options) {
 			t.Errorf("%s %s: %s\n%s", r.Verdict, r.Case, r.Found, r.Words())
 		}
 	}
+	t.Log(report.Summary())
 	if n := report.Count(iscsitest.Pass); n < len(report.Results)/2 {
 		t.Errorf("%s", report.Summary())
 	}
@@ -113,6 +115,139 @@ func TestTargetWithAWindowOfOneIsNotFailed(t *testing.T) {
 			ready = ready[n:]
 			return n, nil
 		}}
+	})})
+}
+
+// busy is a connection with a target that turns commands away: away says which, of how many that are under way. What
+// goes to the target in place of one is a ping with its numbers, and what comes back is made its response.
+type busy struct {
+	net.Conn
+	away func(under int) (scsi.Status, bool)
+
+	mu       sync.Mutex
+	turned   map[uint32]scsi.Status // by task tag
+	under    map[uint32]bool
+	sent     bytes.Buffer // of PDUs that are not whole yet
+	received bytes.Buffer
+	ready    []byte
+}
+
+// next takes a whole PDU out of b, nil if there is none.
+func next(b *bytes.Buffer) []byte {
+	if b.Len() < iscsi.BHSLen {
+		return nil
+	}
+	h := iscsi.BHS(b.Bytes())
+	n := iscsi.BHSLen + h.AHSLen() + h.DataLen() + iscsi.Pad(h.DataLen())
+	if b.Len() < n {
+		return nil
+	}
+	return bytes.Clone(b.Next(n))
+}
+
+func (c *busy) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent.Write(b)
+	for p := next(&c.sent); p != nil; p = next(&c.sent) {
+		h := (*iscsi.BHS)(p)
+		switch itt := h.ITT(); h.Opcode() {
+		case iscsi.OpCommand:
+			status, away := c.away(len(c.under))
+			if !away {
+				c.under[itt] = true
+				delete(c.turned, itt)
+				break
+			}
+			c.turned[itt] = status
+			k, _ := iscsi.ParseCommand(h)
+			ping := iscsi.NOP{Immediate: k.Immediate, ITT: itt, TTT: iscsi.NoTag, CmdSN: k.CmdSN, ExpStatSN: k.ExpStatSN}
+			*h = iscsi.BHS{}
+			ping.PutOut(h)
+			p = p[:iscsi.BHSLen]
+		case iscsi.OpDataOut:
+			if _, away := c.turned[itt]; away {
+				continue
+			}
+		case iscsi.OpTaskMgmt:
+			clear(c.under)
+		}
+		if _, err := c.Conn.Write(p); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
+}
+
+func (c *busy) Read(b []byte) (int, error) {
+	var piece [4096]byte
+	for len(c.ready) == 0 {
+		p := next(&c.received)
+		if p == nil {
+			n, err := c.Conn.Read(piece[:])
+			if err != nil {
+				return 0, err
+			}
+			c.received.Write(piece[:n])
+			continue
+		}
+		c.ready = c.answer(p)
+	}
+	n := copy(b, c.ready)
+	c.ready = c.ready[n:]
+	return n, nil
+}
+
+// answer is what the tester is told in place of p.
+func (c *busy) answer(p []byte) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := (*iscsi.BHS)(p)
+	itt := h.ITT()
+	switch h.Opcode() {
+	case iscsi.OpResponse:
+		delete(c.under, itt)
+	case iscsi.OpDataIn:
+		if d, _ := iscsi.ParseDataIn(h); d.HasStatus {
+			delete(c.under, itt)
+		}
+	case iscsi.OpNOPIn:
+		status, away := c.turned[itt]
+		if n, _ := iscsi.ParseNOPIn(h); away {
+			r := iscsi.Response{Response: iscsi.CommandCompleted, Status: uint8(status), ITT: itt, Numbers: n.Numbers}
+			*h = iscsi.BHS{}
+			r.Put(h)
+		}
+	}
+	return p
+}
+
+// turning dials over TCP, and has commands turned away.
+func turning(away func(under int) (scsi.Status, bool)) func(ctx context.Context, address string) (net.Conn, error) {
+	return through(func(nc net.Conn) net.Conn {
+		return &busy{Conn: nc, away: away, turned: map[uint32]scsi.Status{}, under: map[uint32]bool{}}
+	})
+}
+
+// forBusy are the groups whose PDUs have no digests.
+var forBusy = []string{"login.plain", "numbering", "nop", "text", "data", "task", "session", "scsi", "reservation"}
+
+// TestBusyTargetIsNotFailed: some commands end with BUSY, and have to be sent again.
+func TestBusyTargetIsNotFailed(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	var mu sync.Mutex
+	noAlarm(t, iscsitest.Options{Timeout: time.Minute, Only: forBusy, Dial: turning(func(int) (scsi.Status, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		return scsi.Busy, rng.IntN(4) == 0
+	})})
+}
+
+// TestTargetWithAQueueOfOneIsNotFailed: it says that it takes more commands at once, and ends all but one with TASK SET
+// FULL.
+func TestTargetWithAQueueOfOneIsNotFailed(t *testing.T) {
+	noAlarm(t, iscsitest.Options{Timeout: 2 * time.Second, Only: forBusy, Dial: turning(func(under int) (scsi.Status, bool) {
+		return scsi.TaskSetFull, under > 0
 	})})
 }
 

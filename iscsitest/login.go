@@ -15,7 +15,7 @@ import (
 type login struct {
 	*Conn
 	q        iscsi.LoginRequest // of the last request; the next one begins with it
-	said     []iscsi.Pair       // all that the target has said
+	said     keyPairs           // all that the target has said
 	offered  []string           // all that was sent, KEY=VALUE
 	answered int                // how many of said were looked at for what they propose
 }
@@ -93,10 +93,22 @@ func (l *login) request(data []byte) error {
 	return l.trySend(p)
 }
 
+// keyPairs are what a target has said. In words they have no response of CHAP.
+type keyPairs []iscsi.Pair
+
+// String returns the pairs as KEY=VALUE, in the order in which they came.
+func (all keyPairs) String() string {
+	words := make([]string, len(all))
+	for i, p := range all {
+		words[i] = string(hideSecrets([]byte(p.Key + "=" + p.Value)))
+	}
+	return fmt.Sprint(words)
+}
+
 // answer is what a target has answered to a Login Request.
 type answer struct {
 	iscsi.LoginResponse
-	pairs []iscsi.Pair
+	pairs keyPairs
 	ended bool // the connection has ended without an answer
 	on    *Conn
 }

@@ -1,7 +1,10 @@
 package iscsitest_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,6 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/chap"
 	"github.com/ironwarp/ironwarp/iscsi/target"
 	"github.com/ironwarp/ironwarp/iscsitest"
+	"github.com/ironwarp/ironwarp/scsi"
 	"github.com/ironwarp/ironwarp/scsi/lu"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -29,6 +33,13 @@ func serve(t testing.TB, credentials []chap.Credentials) iscsitest.Target {
 	if err := os.Truncate(path, 64<<20); err != nil {
 		t.Fatal(err)
 	}
+	target, _ := serveFile(t, path, credentials)
+	return target
+}
+
+// serveFile does that with a file, and returns the target's device as well.
+func serveFile(t testing.TB, path string, credentials []chap.Credentials) (iscsitest.Target, *lu.Device) {
+	t.Helper()
 	st, err := backing.Open(path, backing.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -74,11 +85,11 @@ func serve(t testing.TB, credentials []chap.Credentials) iscsitest.Target {
 		}
 		dev.Close()
 	})
-	return iscsitest.Target{Address: ln.Addr().String(), Name: name}
+	return iscsitest.Target{Address: ln.Addr().String(), Name: name}, d
 }
 
 // judge fails the test for each case that a target fails.
-func judge(t *testing.T, target iscsitest.Target, o iscsitest.Options) {
+func judge(t *testing.T, target iscsitest.Target, o iscsitest.Options) *iscsitest.Report {
 	t.Helper()
 	report, err := iscsitest.Run(t.Context(), target, o)
 	if err != nil {
@@ -92,11 +103,7 @@ func judge(t *testing.T, target iscsitest.Target, o iscsitest.Options) {
 		}
 	}
 	t.Log(report.Summary())
-	title := "IronWarp"
-	if target.CHAP != nil {
-		title += " with CHAP"
-	}
-	table(t, title, report)
+	return report
 }
 
 // TestOurTarget: it has no FAIL, over each transport, with and without CHAP.
@@ -105,13 +112,78 @@ func TestOurTarget(t *testing.T) {
 		t.Run(over.String(), func(t *testing.T) {
 			target := serve(t, nil)
 			target.Over = over
-			judge(t, target, iscsitest.Options{Allow: iscsitest.Data | iscsitest.Hostile, Timeout: time.Minute})
+			table(t, "IronWarp", judge(t, target, iscsitest.Options{Allow: iscsitest.Data | iscsitest.Hostile, Timeout: time.Minute}))
 		})
 	}
 	t.Run("CHAP", func(t *testing.T) {
 		x := chap.Credentials{Name: "alice", Secret: []byte("secret of the initiator"), OwnName: "disk", OwnSecret: []byte("secret of the target")}
 		target := serve(t, []chap.Credentials{x})
 		target.CHAP = &x
-		judge(t, target, iscsitest.Options{Allow: iscsitest.Data | iscsitest.Hostile, Timeout: time.Minute})
+		table(t, "IronWarp with CHAP", judge(t, target, iscsitest.Options{Allow: iscsitest.Data | iscsitest.Hostile, Timeout: time.Minute}))
 	})
+}
+
+// TestNobodyFeelsATestThatMayNotWrite: without --dataloss the disk is only read, attacked or not, and whoever uses it
+// at the same time keeps its reservation and is told of no reset.
+func TestNobodyFeelsATestThatMayNotWrite(t *testing.T) {
+	before := make([]byte, 4<<20)
+	rand.NewChaCha8([32]byte{}).Read(before)
+	path := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(path, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	target, device := serveFile(t, path, nil)
+	other := device.Attach(lu.Initiator{Name: "iqn.2026-01.org.example:other"}, nil)
+	defer other.Detach()
+	do := func(cdb, out []byte) (scsi.Status, scsi.Sense) {
+		t.Helper()
+		over := make(chan struct{}, 1)
+		task := lu.Task{Offered: uint32(len(out)), Ended: func(*lu.Task) { over <- struct{}{} }}
+		copy(task.CDB[:], cdb)
+		n := other.Nexus(scsi.PutLUN(0))
+		n.Prepare(&task)
+		n.Begin(&task)
+		if task.Buf = make([]byte, task.Length); task.Out {
+			copy(task.Buf, out)
+		}
+		n.Execute(&task)
+		<-over
+		sense, _ := scsi.ParseSense(task.Sense())
+		return task.Status, sense
+	}
+	good := func(cdb, out []byte) {
+		t.Helper()
+		if status, sense := do(cdb, out); status != scsi.Good {
+			t.Fatalf("%x ends with status %#x, sense %+v", cdb, status, sense)
+		}
+	}
+	key := make([]byte, 24)
+	binary.BigEndian.PutUint64(key[8:], 0x1234)
+	do([]byte{scsi.TestUnitReady}, nil) // takes the first unit attention
+	good([]byte{scsi.PersistentReserveOut, scsi.Register, 8: 24}, key)
+	copy(key, key[8:16])
+	const writeExclusive = 1
+	good([]byte{scsi.PersistentReserveOut, scsi.Reserve, writeExclusive, 8: 24}, key)
+	for _, over := range []iscsitest.Transport{iscsitest.TCP, iscsitest.ISER} {
+		target.Over = over
+		report := judge(t, target, iscsitest.Options{Allow: iscsitest.Hostile, Timeout: time.Minute})
+		if report.Count(iscsitest.Pass) < 100 {
+			t.Errorf("over %v: %s", over, report.Summary())
+		}
+		good([]byte{scsi.TestUnitReady}, nil) // no unit attention
+		good([]byte{scsi.PersistentReserveOut, scsi.Release, writeExclusive, 8: 24}, key)
+		good([]byte{scsi.PersistentReserveOut, scsi.Reserve, writeExclusive, 8: 24}, key)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("the disk has changed: %v", err)
+	}
+
+	// A test that may write is kept from it by the reservation, and blames nobody.
+	target.Over = iscsitest.TCP
+	judge(t, target, iscsitest.Options{Allow: iscsitest.Data, Timeout: time.Minute})
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("the disk was written to although it is reserved: %v", err)
+	}
+	do([]byte{scsi.TestUnitReady}, nil) // it may reset the unit
+	good([]byte{scsi.PersistentReserveOut, scsi.Release, writeExclusive, 8: 24}, key)
 }

@@ -91,13 +91,13 @@ func Run(ctx context.Context, target Target, o Options) (*Report, error) {
 	l.close()
 	report := &Report{Target: target.URL(), Seed: o.Seed}
 	cases := Select(&target, &o)
-	all := len(cases) * o.Repeat
+	first := slices.IndexFunc(cases, func(c Case) bool { return c.run == nil }) // of the rules, which have one verdict each
+	if first < 0 {
+		first = len(cases)
+	}
+	all := first*o.Repeat + len(cases) - first
 	for range o.Repeat {
-		for i := range cases {
-			if cases[i].run == nil {
-				all -= min(1, o.Repeat-1) // a rule has one verdict
-				continue
-			}
+		for i := range cases[:first] {
 			x := r.judge(&cases[i])
 			if ctx.Err() != nil {
 				return report, ctx.Err()
@@ -106,13 +106,12 @@ func Run(ctx context.Context, target Target, o Options) (*Report, error) {
 			r.progress(&x, len(report.Results), all)
 		}
 	}
-	for i := range cases {
-		if cases[i].run == nil {
-			x := r.w.result(ruleOf(cases[i].ID))
-			x.describe(&cases[i], target.Over)
-			report.Results = append(report.Results, x)
-			r.progress(&x, len(report.Results), all)
-		}
+	for i := range cases[first:] {
+		c := &cases[first+i]
+		x := r.w.result(ruleOf(c.ID))
+		x.describe(c, target.Over)
+		report.Results = append(report.Results, x)
+		r.progress(&x, len(report.Results), all)
 	}
 	return report, nil
 }

@@ -3,6 +3,7 @@ package iscsitest
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/scsi"
@@ -31,8 +32,9 @@ type Task struct {
 	Out   []byte // for the target
 	In    []byte // room for what comes from it; EDTL if there is no other
 
-	hold bool // R2Ts are noted, and the case answers them
-	r2ts []iscsi.R2T
+	hold    bool // R2Ts are noted, and the case answers them
+	patient bool // who has sent it sends it again when the target has too much to do
+	r2ts    []iscsi.R2T
 
 	done      bool
 	gone      bool // it was aborted: nothing of it is to come any more
@@ -59,6 +61,7 @@ type how struct {
 	edtl      uint32 // in place of the length of the data, if not 0
 	noData    bool   // nothing is sent before an R2T asks for it
 	hold      bool   // R2Ts are noted and not answered
+	patient   bool   // BUSY and TASK SET FULL do not end the case
 	itt       uint32 // in place of the next one
 	cmdSN     uint32 // in place of the next one, which stays
 	lun       *[8]byte
@@ -119,7 +122,7 @@ func (s *Session) running() (all []*Task) {
 
 // start sends a command: with out for the target, or with in for what comes from it.
 func (s *Session) start(cdb []byte, out, in []byte, h how) *Task {
-	k := &Task{ITT: h.itt, CmdSN: s.cmdSN, Out: out, In: in, hold: h.hold}
+	k := &Task{ITT: h.itt, CmdSN: s.cmdSN, Out: out, In: in, hold: h.hold, patient: h.patient}
 	if k.ITT == 0 {
 		k.ITT = s.nextTag()
 	}
@@ -207,15 +210,44 @@ func (s *Session) once(cdb []byte, out, in []byte) *Task {
 // maxAttentions is how many unit attentions a unit may have for an initiator.
 const maxAttentions = 8
 
-// do carries a command out, and again after each unit attention, of which there may be some at any time.
+// do carries a command out, and again after each unit attention, of which there may be some at any time, and while
+// the target has too much to do.
 func (s *Session) do(cdb []byte, out, in []byte) *Task {
-	for range maxAttentions {
-		if k := s.once(cdb, out, in); k.Status != scsi.CheckCondition || k.Sense.Key != scsi.UnitAttention {
+	until := s.t.wait()
+	for attentions := 0; attentions < maxAttentions; {
+		k := s.waitFor(s.start(cdb, out, in, how{patient: true}))
+		switch {
+		case k.turnedAway():
+			if time.Now().After(until) {
+				s.t.unclear("command %#02x ends with %s for %v", cdb[0], k.outcome(), s.t.o.Timeout)
+			}
+			s.t.pause(20 * time.Millisecond)
+		case k.Status == scsi.CheckCondition && k.Sense.Key == scsi.UnitAttention:
+			attentions++
+		default:
 			return k
 		}
 	}
 	s.t.unclear("a command has ended with a unit attention %d times", maxAttentions)
 	return nil
+}
+
+// turnedAway reports that the target has not begun with a task, since it has too much to do (SAM-5 section 5.3.1).
+func (k *Task) turnedAway() bool {
+	return k.Response == iscsi.CommandCompleted && (k.Status == scsi.Busy || k.Status == scsi.TaskSetFull)
+}
+
+// judged ends the case if a task has ended in a way that says nothing about what is judged: the target has too much
+// to do, or somebody else has reserved the unit.
+func (s *Session) judged(k *Task) {
+	switch {
+	case k.turnedAway() && k.Status == scsi.TaskSetFull && len(s.running()) > 0 && !k.patient:
+		s.t.skip("the target does not take as many commands at once as its window has (TASK SET FULL)")
+	case k.turnedAway() && !k.patient:
+		s.t.unclear("the target has too much to do: command %#02x ends with %s", k.K.CDB[0], k.outcome())
+	case k.Response == iscsi.CommandCompleted && k.Status == scsi.ReservationConflict && s.t.c.Group() != "reservation":
+		s.t.skip("somebody else has reserved the unit: command %#02x ends with RESERVATION CONFLICT", k.K.CDB[0])
+	}
 }
 
 // awaitPDU waits for a PDU of a type that is no part of a task.
@@ -444,6 +476,7 @@ func (s *Session) response(p *PDU) {
 		w.breach(ruleExpDataSN, "%v after %d Data-In PDUs", p, k.dataSN)
 	}
 	s.finish(k, p)
+	s.judged(k)
 }
 
 // finish is the end of a task.

@@ -124,6 +124,17 @@ func (t *T) wait() time.Time { return time.Now().Add(t.o.Timeout) }
 // errTimeout means that nothing has come in time.
 var errTimeout = errors.New("nothing has come in time")
 
+// pause lets the target do what it has to do.
+func (t *T) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.ctx.Done():
+		t.unclear("the case has taken too long")
+	}
+}
+
 // soon is until when something is waited for that need not come.
 func (t *T) soon() time.Time { return time.Now().Add(50 * time.Millisecond) }
 
