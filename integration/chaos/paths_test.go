@@ -63,10 +63,9 @@ var faults = []fault{
 		return nil
 	}, false},
 	{"the wire takes 30 ms", func(t *testing.T, s *scene, wire int) func() error {
-		if err := s.beta.Impair(t.Context(), wire, "delay", "15ms"); err != nil {
-			t.Skipf("this kernel has no netem: %v", err)
-		}
-		return func() error { return s.beta.Impair(t.Context(), wire, "delay", "0ms") }
+		d, err := s.beta.Delay(t.Context(), wire, 15*time.Millisecond)
+		must(t, err)
+		return func() error { return d.End(t.Context()) }
 	}, false},
 	{"the SA is deleted from the attaching host", func(t *testing.T, s *scene, wire int) func() error { return s.deleteSAs(t, s.alpha, wire) }, false},
 	{"the SA is deleted from the exporting host", func(t *testing.T, s *scene, wire int) func() error { return s.deleteSAs(t, s.beta, wire) }, false},

@@ -2,9 +2,11 @@ package lab
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"slices"
@@ -161,6 +163,58 @@ func TestHostsOnTwoWires(t *testing.T) {
 			t.Errorf("wire %d: %v", w, c)
 		}
 	}
+}
+
+// TestDelayedWire takes its time for each packet, loses none of a stream whose segments the kernel has left to the
+// network card, and is a wire like others again afterwards.
+func TestDelayedWire(t *testing.T) {
+	l := Start(t, Config{NoCharon: true})
+	a, b := l.Host("alpha"), l.Host("beta")
+	const each = 20 * time.Millisecond
+	d, err := b.Delay(t.Context(), 0, each)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := b.Listen(t.Context(), netip.AddrPortFrom(b.Addr(), 7471))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	sum := make(chan [sha256.Size]byte)
+	go func() {
+		defer close(sum)
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		h := sha256.New()
+		if _, err := io.Copy(h, c); err != nil {
+			t.Error(err)
+		}
+		sum <- [sha256.Size]byte(h.Sum(nil))
+	}()
+	begun := time.Now()
+	c, err := a.Dial(t.Context(), netip.AddrPortFrom(b.Addr(), 7471))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took < 2*each {
+		t.Errorf("a connection is up after %v; each way takes %v", took, each)
+	}
+	data := make([]byte, 8<<20)
+	rand.NewChaCha8([32]byte{}).Read(data)
+	if _, err := c.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if got := <-sum; got != sha256.Sum256(data) {
+		t.Error("what has come is not what was sent")
+	}
+	if err := d.End(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	echoOnce(t, a, b, netip.AddrPortFrom(b.Addr(), 7472))
 }
 
 // reaches reports whether a connection comes up soon.
