@@ -75,3 +75,44 @@ func (s *scene) nothingMoves(t *testing.T, l *load, wire int) {
 	}
 	must(t, s.beta.Sever(t.Context(), wire, false))
 }
+
+// TestUnequalPathsUnderVerifiedIO: one of two wires takes 40 ms longer there and back. By min-latency nearly all I/O goes
+// by the other; by round-robin, the control, both have about as many requests.
+func TestUnequalPathsUnderVerifiedIO(t *testing.T) {
+	s := byPaths(t, 2, transport.TCP, "", false)
+	l := s.begin(t, node.Load{})
+	s.pathsUp(t, l, -1)
+	const slow = 1
+	d, err := s.beta.Delay(t.Context(), slow, 20*time.Millisecond)
+	must(t, err)
+	for policy, mayBe := range map[string]func(quick, slow uint64) bool{
+		"min-latency": func(quick, slow uint64) bool { return slow < quick/4 },
+		"round-robin": func(quick, slow uint64) bool { return slow > quick/2 && slow < 2*quick },
+	} {
+		_, err := s.alpha.Ironwarp(t.Context(), nil, "session", "policy", "beta", policy)
+		must(t, err)
+		s.mustFlow(t, l) // the latencies are known by now
+		var before, after [2]uint64
+		count := func(into *[2]uint64) {
+			for wire := range into {
+				p := s.pathBy(t, wire)
+				into[wire] = p.Reads + p.Writes
+			}
+		}
+		count(&before)
+		if err := s.await(t.Context(), "500 requests were carried out", l, func(context.Context) bool {
+			count(&after)
+			return after[0]+after[1] >= before[0]+before[1]+500
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if q, w := after[0]-before[0], after[slow]-before[slow]; !mayBe(q, w) {
+			t.Errorf("%s: %d requests by the quick path, %d by the slow one", policy, q, w)
+		} else {
+			t.Logf("%s: %d requests by the quick path, %d by the slow one", policy, q, w)
+		}
+	}
+	must(t, d.End(t.Context()))
+	done := l.end(t)
+	s.judge(t, done.Written+done.Read)
+}
