@@ -60,8 +60,9 @@ func aborting(id, source, says string, f iscsi.Function, set func(k *Task, q *is
 		function := s.sendManage(f, func(q *iscsi.TaskMgmt) { set(k, q) })
 		// For a task set "the issuing initiator MUST continue to respond to all valid Target Transfer Tags" (section
 		// 11.5.1), and ends these sequences as quickly as it may.
+		answers := f == iscsi.AbortTaskSet || f == iscsi.ClearTaskSet
 		for _, r := range k.r2ts {
-			if f != iscsi.AbortTaskSet && f != iscsi.ClearTaskSet {
+			if !answers {
 				break
 			}
 			d := iscsi.DataOut{Final: true, LUN: r.LUN, ITT: k.ITT, TTT: r.TTT, ExpStatSN: s.expStatSN, Offset: r.Offset}
@@ -78,9 +79,35 @@ func aborting(id, source, says string, f iscsi.Function, set func(k *Task, q *is
 		t.require(why == iscsi.FunctionComplete, "response %d", why)
 		t.isGone(s, k, "the function")
 		k.gone = true
+		if !answers {
+			t.late(s, k)
+		}
 		s = t.login(options{initiator: 1}).ready()
 		s.verify(256, before)
 	}}
+}
+
+// late sends the data of a task that was aborted. What the target makes of that is its own affair, but it does not write
+// them, nor answer the task.
+func (t *T) late(s *Session, k *Task) {
+	for _, r := range k.r2ts {
+		n := min(r.Length, s.targetLimit)
+		d := iscsi.DataOut{Final: n == r.Length, LUN: r.LUN, ITT: k.ITT, TTT: r.TTT, ExpStatSN: s.expStatSN, Offset: r.Offset}
+		p := &PDU{Data: k.Out[r.Offset:][:n]}
+		d.Put(&p.BHS)
+		if s.trySend(p) != nil {
+			return
+		}
+	}
+	for {
+		p, err := s.tryReceive(t.soon())
+		if err != nil {
+			return
+		}
+		if p.BHS.Opcode() == iscsi.OpResponse && p.BHS.ITT() == k.ITT {
+			t.fail("data that come after the function have the task carried out: %v", p)
+		}
+	}
 }
 
 func taskCases() []Case {
