@@ -40,8 +40,11 @@ func (c *Case) over(t Transport) bool { return c.Over == nil || slices.Contains(
 // and text that is read byte by byte.
 var onTCP = []Transport{TCP}
 
+// onRDMA is for those about iSER.
+var onRDMA = []Transport{ISER, ISERStreaming}
+
 // Cases are all cases, in the order in which they run.
 func Cases() []Case {
 	return slices.Concat(loginCases(), keyCases(), chapCases(), numberingCases(), nopCases(), textCases(), dataCases(), digestCases(),
-		taskCases(), recoveryCases(), sessionCases(), scsiCases(), reservationCases(), hostileCases(), alwaysCases())
+		taskCases(), recoveryCases(), sessionCases(), iserCases(), scsiCases(), reservationCases(), hostileCases(), alwaysCases())
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ironwarp/ironwarp/iscsi"
+	"github.com/ironwarp/ironwarp/iser"
 	"github.com/ironwarp/ironwarp/scsi"
 )
 
@@ -21,6 +22,8 @@ type PDU struct {
 
 	invalidated uint32   // over RDMA, of what has come: the STag that it has invalidated, 0 for none
 	advertised  []uint32 // and those that its command had advertised
+	header      [iser.HeaderLen]byte
+	bare        bool // of what is sent: its header advertises nothing, whatever there is
 }
 
 // spoil is which digests of a PDU are wrong.

@@ -21,6 +21,9 @@ type rdma struct {
 	memory map[uint32][2]*verbs.MR // by task tag, what is read and what is written
 	stream *transport.Conn         // of streaming mode, during login
 	login  *tcp
+	// solicitedOnly says that bases are those of solicited data alone (RFC 7145 section 6.9), as all have it who start
+	// in RDMA mode.
+	solicitedOnly bool
 }
 
 // receives is how many PDUs a target may send at once.
@@ -38,7 +41,7 @@ func dialRDMA(ctx context.Context, t *Target, o *Options) (link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &rdma{ctx: ctx, i: i, memory: map[uint32][2]*verbs.MR{}}
+	l := &rdma{ctx: ctx, i: i, memory: map[uint32][2]*verbs.MR{}, solicitedOnly: t.Over == ISER}
 	if t.Over == ISERStreaming {
 		if l.stream, err = i.DialStream(soon, to); err == nil {
 			l.login = &tcp{nc: l.stream, wait: o.Timeout, limit: segment}
@@ -74,6 +77,7 @@ func (l *rdma) negotiated(v *iscsi.Values) error {
 		return nil
 	}
 	l.login = nil
+	l.solicitedOnly = v.Bool(iscsi.KeyTaggedBufferForSolicitedDataOnly)
 	return l.i.StartMPA(l.ctx, l.stream)
 }
 
@@ -95,15 +99,35 @@ func (l *rdma) write(p *PDU) error {
 			return err
 		}
 		head.Write, head.WriteTag = true, mr[1].STag()
-		if l.stream == nil {
-			head.WriteBase = uint64(len(p.Data)) // as those do it who start in RDMA mode
+		if l.solicitedOnly {
+			head.WriteBase = uint64(len(p.Data))
 		}
 	}
 	if mr != [2]*verbs.MR{} {
 		l.memory[p.BHS.ITT()] = mr
 	}
+	if p.bare {
+		head = iser.Header{}
+	}
 	h := p.BHS
 	return l.i.Send(head, &h, p.Data)
+}
+
+// hello sends a Hello, and returns the answer (RFC 7145 sections 9.3 and 9.4).
+func (l *rdma) hello(h iser.Header, until time.Time) (iser.Header, error) {
+	ctx, cancel := context.WithDeadline(l.ctx, until)
+	defer cancel()
+	var b [iser.HeaderLen]byte
+	h.Op = iser.OpHello
+	h.Put(b[:])
+	if err := l.i.SendRaw(b[:]); err != nil {
+		return iser.Header{}, err
+	}
+	m, _, err := l.i.Receive(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errTimeout
+	}
+	return m.Header, err
 }
 
 func (l *rdma) read(until time.Time) (*PDU, error) {
@@ -121,7 +145,7 @@ func (l *rdma) read(until time.Time) (*PDU, error) {
 	case m.Op != iser.OpControl:
 		return nil, fmt.Errorf("an iSER message of type %d: %w", m.Op, errBroken)
 	}
-	p := &PDU{BHS: m.BHS, Data: append([]byte(nil), m.Data...), invalidated: invalidated}
+	p := &PDU{BHS: m.BHS, Data: append([]byte(nil), m.Data...), invalidated: invalidated, header: l.i.RawHeader()}
 	itt := p.BHS.ITT()
 	for _, mr := range l.memory[itt] {
 		if mr != nil {

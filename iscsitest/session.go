@@ -43,10 +43,12 @@ type Task struct {
 	Sense     scsi.Sense
 	HasSense  bool
 	Residual  iscsi.Residual
-	Received  uint32 // bytes of data
-	dataSN    uint32 // of the next Data-In
-	burst     uint32 // bytes of the sequence of Data-In that is under way
-	final     bool   // the last Data-In had F
+	tags      []uint32 // over RDMA: what its command advertised
+	closed    uint32   // over RDMA: the STag that its response has invalidated
+	Received  uint32   // bytes of data
+	dataSN    uint32   // of the next Data-In
+	burst     uint32   // bytes of the sequence of Data-In that is under way
+	final     bool     // the last Data-In had F
 	r2tSN     uint32
 	asked     uint32 // up to where R2Ts have asked
 	pending   uint32 // R2Ts that are not fulfilled
@@ -464,6 +466,7 @@ func (s *Session) response(p *PDU) {
 	}
 	s.acknowledged(k, p, r.Numbers)
 	k.Status, k.Response, k.Residual = scsi.Status(r.Status), r.Response, r.Residual
+	k.tags, k.closed = p.advertised, p.invalidated
 	sense, err := iscsi.ParseSense(p.Data)
 	if err == nil && len(sense) > 0 {
 		k.Sense, err = scsi.ParseSense(sense)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/internal/printable"
 	"github.com/ironwarp/ironwarp/iscsi"
+	"github.com/ironwarp/ironwarp/iser"
 )
 
 // rule is a sentence that holds for every PDU, and so is watched in every case.
@@ -38,6 +39,7 @@ const (
 	ruleLoginTags
 	ruleNoDataPDUs
 	ruleInvalidation
+	ruleHeader
 	numRules
 )
 
@@ -65,8 +67,9 @@ var rules = [numRules]Case{
 	ruleTextTag:      {ID: "always.text-tag", Source: "RFC 7143 11.11.1", Says: "A Text Response with the F bit set to 1 MUST have a Target Transfer Tag of 0xffffffff, one with 0 another"},
 	ruleNOPTag:       {ID: "always.nop-tag", Source: "RFC 7143 11.19", Says: "an answering NOP-In has a Target Transfer Tag of 0xffffffff, any other an Initiator Task Tag of 0xffffffff and no data"},
 	ruleLoginTags:    {ID: "always.login-fields", Source: "RFC 7143 11.13", Says: "Login Responses have the request's ISID and Initiator Task Tag, and no stage or bit that was not asked for"},
-	ruleNoDataPDUs:   {ID: "always.iser-no-data-pdus", Source: "RFC 7145 7.3", Says: "over iSER data are moved by RDMA, and there are no Data-In, Data-Out and R2T PDUs", Over: []Transport{ISER, ISERStreaming}},
-	ruleInvalidation: {ID: "always.iser-invalidation", Source: "RFC 7145 7.3.2", Says: "a SCSI Response invalidates no other STag than that of its command", Over: []Transport{ISER, ISERStreaming}},
+	ruleNoDataPDUs:   {ID: "always.iser-no-data-pdus", Source: "RFC 7145 7.3", Says: "over iSER data are moved by RDMA, and there are no Data-In, Data-Out and R2T PDUs", Over: onRDMA},
+	ruleInvalidation: {ID: "always.iser-invalidation", Source: "RFC 7145 7.3.2", Says: "a SCSI Response invalidates no other STag than that of its command", Over: onRDMA},
+	ruleHeader:       {ID: "always.iser-header", Source: "RFC 7145 9.2", Says: "Reserved fields MUST be set to zero on transmit, and so STags and Base Offsets whose flag is not set; a target advertises nothing", Over: onRDMA},
 }
 
 func alwaysCases() []Case { return rules[:] }
@@ -125,6 +128,9 @@ func (c *Conn) watch(p *PDU) {
 	}
 	if p.invalidated != 0 && !slices.Contains(p.advertised, p.invalidated) {
 		w.breach(ruleInvalidation, "%v invalidates %#x, and its command had advertised %#x", p, p.invalidated, p.advertised)
+	}
+	if p.header != [iser.HeaderLen]byte{} && p.header != [iser.HeaderLen]byte{byte(iser.OpControl) << 4} {
+		w.breach(ruleHeader, "the header %x of %v", p.header, p)
 	}
 	c.watchStatSN(p)
 }

@@ -161,5 +161,10 @@ func (i *Initiator) Receive(ctx context.Context) (m iser.Message, invalidated ui
 	}
 }
 
+// RawHeader is the header of the message that Receive returned last, as it came.
+func (i *Initiator) RawHeader() [iser.HeaderLen]byte {
+	return [iser.HeaderLen]byte(i.in.Bytes()[i.last*receiveSize:])
+}
+
 // Close ends the connection and frees all.
 func (i *Initiator) Close() error { return i.dev.Close() }
