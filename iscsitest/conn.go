@@ -140,7 +140,7 @@ func (c *Conn) ends() (sent []*PDU, ended bool) {
 	until := c.t.wait()
 	for {
 		p, err := c.tryReceive(until)
-		if errors.Is(err, errTimeout) {
+		if errors.Is(err, errTimeout) || errors.Is(err, errBroken) { // it has sent something that is no PDU
 			return sent, false
 		} else if err != nil {
 			return sent, true

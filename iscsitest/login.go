@@ -345,7 +345,7 @@ func agreed(said []iscsi.Pair, offered []string) iscsi.Values {
 	for _, s := range offered {
 		name, ours, _ := strings.Cut(s, "=")
 		id, ok := iscsi.KeyNamed(name)
-		if !ok || iscsi.Keys[id].Result == iscsi.Declared && id != iscsi.KeyTaggedBufferForSolicitedDataOnly { // which only initiators declare
+		if !ok || iscsi.Keys[id].Result == iscsi.Declared && !iscsi.Keys[id].FromInitiator {
 			continue
 		}
 		value, ok := lookupPair(said, name)

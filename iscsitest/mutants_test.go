@@ -20,7 +20,7 @@ import (
 
 // mutant is a fault that our target is given.
 type mutant struct {
-	over     string // "": TCP; chap, or iser
+	over     string // "": TCP; chap, iser, or iser-streaming
 	says     string
 	file     string
 	old, new string
@@ -93,6 +93,8 @@ func TestJudgeMutant(t *testing.T) {
 		o.Only = []string{"chap"}
 	case "iser":
 		target.Over = iscsitest.ISER
+	case "iser-streaming":
+		target.Over = iscsitest.ISERStreaming
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
