@@ -9,9 +9,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/ironwarp/ironwarp/chap"
+	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/iscsitest"
@@ -23,7 +26,8 @@ func (w *ironwarp) iscsiTestCommand() *cli.Command {
 	return &cli.Command{
 		Name: "test", Usage: "judge a target by the sentences of the RFCs", ArgsUsage: "[URL...]", Action: w.iscsiTest,
 		Description: "URL is iscsi://HOST[:PORT]/IQN/LUN, or the same with iser:// or iser-streaming://. The target's disk is read;\n" +
-			"it is written to with --dataloss only, and then any of it may be lost. Nobody is attacked without --hostile. Needs no daemon. The exit status is 1\n" +
+			"it is written to with --dataloss only, and then any of it may be lost. Nobody is attacked without --hostile. Needs no daemon, except to reach\n" +
+			"another host in ESP: its port has to be the iSCSI port of a peer. The exit status is 1\n" +
 			"if a target has failed a case.",
 		Flags: []cli.Flag{jsonFlag(),
 			&cli.StringSliceFlag{Name: "only", Usage: "cases or groups: a `GLOB` of their names, may be given again"},
@@ -169,14 +173,25 @@ func (w *ironwarp) reaches(c *cli.Context, t *iscsitest.Target, o *iscsitest.Opt
 	}
 	switch {
 	case at.IsLoopback():
-	case c.Bool("insecure-plaintext"):
+	case c.Bool("insecure-plaintext"), w.guarded(ctx, c, at, port):
 		o.Transport = &transport.Config{Protector: transport.PerPeer(func(netip.Addr) (transport.Protector, error) {
 			return transport.Plaintext(slog.New(slog.DiscardHandler), at), nil
 		})}
 	default:
-		return &usageError{msg: fmt.Sprintf("%s is another host, and would be reached in clear: the tester has no IPsec", at), fix: "--insecure-plaintext allows that, for a lab"}
+		return &usageError{msg: fmt.Sprintf("%s is another host, and would be reached in clear: the tester has no IPsec, and no daemon here guards port %s of it", at, port),
+			fix: fmt.Sprintf("`ironwarp peer set --iscsi-port %s PEER` on both hosts has the port in ESP; --insecure-plaintext goes without, for a lab", port)}
 	}
 	return nil
+}
+
+// guarded reports whether the daemon of this host has the kernel drop what is not in ESP between here and a port of an
+// address, whoever sends it.
+func (w *ironwarp) guarded(ctx context.Context, c *cli.Context, at netip.Addr, port string) bool {
+	peers, err := w.client(c).Peers(ctx)
+	return err == nil && slices.ContainsFunc(peers, func(p api.Peer) bool {
+		a, err := netip.ParseAddr(p.Address)
+		return err == nil && a.Unmap() == at && p.ISCSIPort != 0 && strconv.Itoa(int(p.ISCSIPort)) == port && p.IPsec != nil && p.IPsec.Guarded
+	})
 }
 
 // judge tests one target, and prints each result.

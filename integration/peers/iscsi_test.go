@@ -141,6 +141,13 @@ func TestInitiatorOnAPeerIsServedInESPOnly(t *testing.T) {
 	}
 	q.end()
 
+	// The tester has no IPsec, and needs none: the guard is the kernel's.
+	for _, scheme := range []string{"iscsi", "iser"} {
+		if out := s.must(s.alpha, "iscsi", "test", "--only", "scsi", "--only", "numbering", "--timeout", "1m", fmt.Sprintf("%s://%v/%s/0", scheme, s.portal, targetName)); !strings.Contains(out, " PASS") {
+			t.Errorf("%s: %s", scheme, out)
+		}
+	}
+
 	for _, n := range []*node.Node{s.alpha, s.beta} {
 		if err := n.StopCharon(t.Context()); err != nil {
 			t.Fatal(err)
