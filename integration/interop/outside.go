@@ -42,6 +42,8 @@ var outsides = []outside{
 		what: "ib_iser over soft-iWARP", document: iscsiHead, mayLack: true},
 	{part: partISCSI, log: "initiators", test: "TestKernelTCP", limit: 10 * time.Minute, title: "the kernel's iSCSI initiator",
 		what: "iscsi_tcp", document: iscsiTCPHead, mayLack: true},
+	{part: partISCSI, log: "newcomer", test: "TestDiskForAnyInitiator", limit: 15 * time.Minute, title: "a disk for any initiator",
+		what: "README's disk for any iSCSI initiator", document: anyInitiatorHead, mayLack: true},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
 		what: "README's two hosts with systemd", document: mountedHead, mayLack: true, apart: true},
 }
@@ -181,6 +183,16 @@ const iscsiTCPHead = `
 ## The kernel's iSCSI initiator
 
 The same with iscsi_tcp, with digests, at the same port.
+
+`
+
+const anyInitiatorHead = `
+## A disk for any initiator
+
+In the virtual machine the commands of "A disk for any iSCSI initiator" in [README.md](../README.md) are run as they stand there, but for
+the packages and the addresses, on two hosts with a daemon and a strongSwan each: open-iscsi finds the disk in ESP and has a file system on
+it. sg3-utils reserve the disk, copy and unmap blocks. fio writes and verifies while the SAs are deleted from either host, and strongSwan and
+the daemon of the exporting host are killed; nothing of it may be in clear on the wire. In the end open-iscsi logs in with CHAP.
 
 `
 

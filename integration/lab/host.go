@@ -102,7 +102,7 @@ func (h *Host) ViciSocket() string { return filepath.Join(h.dir, "run", "charon.
 // Command returns a command that runs in the host: its network and its /run.
 // The process that is started is the command itself, so that signals reach it.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	const script = `mount --bind "$1" /run && shift && exec "$@"`
+	const script = `mount --rbind "$1" /run && shift && exec "$@"`
 	argv := append([]string{"netns", "exec", h.ns, "sh", "-c", script, "sh", h.RunDir(), name}, args...)
 	cmd := exec.CommandContext(ctx, "ip", argv...)
 	// A command that is killed may leave children behind, which hold its output

@@ -24,7 +24,10 @@ type Config struct {
 	NoCharon  bool      // leave strongSwan stopped; Host.StartCharon starts it
 	MTU       int       // of the wires, bytes; default 1500
 	Wires     int       // that join the hosts, each with addresses of its own; default 1
-	Dir       string    // parent of the lab's directory; default os.TempDir()
+	// First is the host, if any, that has the network namespace of process 1: what the kernel has in the first one
+	// only, as iSCSI's initiator, is of no use to another. It is for virtual machines.
+	First string
+	Dir   string // parent of the lab's directory; default os.TempDir()
 	// Charon is appended to the charon section of every strongswan.conf.
 	Charon string
 	// CharonEnv is added to the environment of every strongSwan, as NAME=VALUE.
@@ -242,12 +245,16 @@ func (l *Lab) wire(ctx context.Context) error {
 		}
 	}
 	for _, h := range l.hosts {
-		if err := ip(ctx, "netns", "add", h.ns); err != nil {
+		made := []string{"add", h.ns}
+		if h.name == l.cfg.First {
+			made = []string{"attach", h.ns, "1"}
+		}
+		if err := ip(ctx, append([]string{"netns"}, made...)...); err != nil {
 			return err
 		}
 		for w := range l.cfg.Wires {
 			port := h.switchPort(w)
-			if err := ip(ctx, "link", "add", wireDev(w), "netns", h.ns, "type", "veth", "peer", "name", port, "netns", l.bridge); err != nil {
+			if err := ip(ctx, "-n", l.bridge, "link", "add", port, "type", "veth", "peer", "name", wireDev(w), "netns", h.ns); err != nil {
 				return err
 			}
 			if err := ip(ctx, "-n", l.bridge, "link", "set", port, "mtu", mtu, "master", bridgeDev(w), "up"); err != nil {

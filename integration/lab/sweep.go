@@ -70,7 +70,9 @@ func discard(ctx context.Context, dir, prefix string) error {
 		if !strings.HasPrefix(ns, prefix+"-") {
 			continue
 		}
-		errs = append(errs, killAll(ctx, ns))
+		if !isFirst(ns) {
+			errs = append(errs, killAll(ctx, ns))
+		}
 		if err := ip(ctx, "netns", "del", ns); err != nil {
 			if _, statErr := os.Stat("/run/netns/" + ns); statErr == nil {
 				errs = append(errs, err)
@@ -87,6 +89,16 @@ func discard(ctx context.Context, dir, prefix string) error {
 		}
 	}
 	return nil
+}
+
+// isFirst reports whether a namespace is that of process 1 (Config.First).
+func isFirst(ns string) bool {
+	first, err := os.Stat("/proc/1/ns/net")
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat("/run/netns/" + ns)
+	return err == nil && os.SameFile(first, named)
 }
 
 // killAll ends the processes of one of our namespaces, and waits until it is

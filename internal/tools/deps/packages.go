@@ -30,6 +30,7 @@ var (
 	qemuUtils  = debPackage{"qemu-utils", []string{"qemu-img", "qemu-io", "qemu-nbd"}, "an independent NBD client and server"}
 	libiscsi   = debPackage{"libiscsi-bin", []string{"iscsi-ls", "iscsi-inq", "iscsi-test-cu"}, "an independent iSCSI initiator, and its suite"}
 	openISCSI  = debPackage{"open-iscsi", []string{"iscsiadm", "iscsid"}, "has the kernel of the virtual machine log in to our iSCSI target"}
+	sg3        = debPackage{"sg3-utils", []string{"sg_persist", "sg_xcopy"}, "SCSI commands by hand, to our iSCSI target"}
 	qemuBlock  = debPackage{"qemu-block-extra", []string{"/usr/lib/*/qemu/block-iscsi.so"}, "QEMU's iSCSI initiator"}
 	qemu       = debPackage{"qemu-system-x86", []string{"qemu-system-x86_64"}, "the virtual machine"}
 	busybox    = debPackage{"busybox-static", []string{"/usr/share/doc/busybox-static", "/bin/busybox"}, "the virtual machine's first steps"}
@@ -59,5 +60,5 @@ var sets = map[string][]debPackage{
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
 	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest},
 	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev,
-		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI},
+		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, sg3},
 }
