@@ -20,7 +20,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/daemon/targets"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
-	"github.com/ironwarp/ironwarp/iscsi/discover"
+	portals "github.com/ironwarp/ironwarp/iscsi/initiator"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -219,7 +219,7 @@ func (d *Daemon) discover(ctx context.Context, q api.DiscoverRequest) ([]api.Dis
 	} else if at, err = netip.ParseAddrPort(q.Portal); err != nil {
 		return nil, bad("%q is neither a peer nor an address, which may have a port behind it", q.Portal)
 	}
-	cfg := discover.Config{Initiator: q.Initiator}
+	cfg := portals.Config{Initiator: q.Initiator}
 	if cfg.Initiator == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -245,7 +245,7 @@ func (d *Daemon) discover(ctx context.Context, q api.DiscoverRequest) ([]api.Dis
 			Fix: "the portal's host has to be a peer of this one; with IPsec both hosts have --iscsi-port for each other"}
 	}
 	defer c.Close()
-	all, err := discover.Targets(ctx, c, cfg)
+	all, err := portals.Targets(ctx, c, cfg)
 	if err != nil {
 		return nil, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("portal %s: %v", at, err)}
 	}

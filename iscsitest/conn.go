@@ -116,18 +116,6 @@ func (c *Conn) tryReceive(until time.Time) (*PDU, error) {
 	return p, nil
 }
 
-// receive returns the next PDU. If the connection ends it ends the case, and if nothing comes, too.
-func (c *Conn) receive(waiting string) *PDU {
-	p, err := c.tryReceive(c.t.wait())
-	switch {
-	case errors.Is(err, errTimeout):
-		c.t.unclear("%s: nothing has come for %v", waiting, c.t.o.Timeout)
-	case err != nil:
-		c.t.lost(c, err)
-	}
-	return p
-}
-
 // sendRaw sends bytes that are no PDU. Only TCP has that.
 func (c *Conn) sendRaw(b []byte) error {
 	c.t.note(Event{Conn: c.id, Sent: true, Note: fmt.Sprintf("-> %d bytes: %x", len(b), b[:min(len(b), 64)])})

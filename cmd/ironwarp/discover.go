@@ -8,13 +8,13 @@ import (
 func (w *ironwarp) iscsiCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "iscsi",
-		Usage: "iSCSI targets: find them, judge them",
-		Subcommands: []*cli.Command{w.iscsiTestCommand(), {
+		Usage: "iSCSI targets: find them, judge them, read and write them",
+		Subcommands: append(w.iscsiDiskCommands(), w.iscsiTestCommand(), &cli.Command{
 			Name: "discover", Usage: "ask a peer's portal for its targets (SendTargets)", ArgsUsage: "PORTAL", Action: w.iscsiDiscover, BashComplete: w.completePeers,
 			Description: "PORTAL is a peer's name, or one of its addresses, with :PORT behind it if that is not 3260.",
 			Flags: remote(&cli.StringFlag{Name: "initiator", Usage: "iSCSI `NAME` to log in by (default: one of this host's name)"},
 				&cli.StringFlag{Name: "chap-user", Usage: "`NAME` in CHAP"}, &cli.StringFlag{Name: "chap-secret-file", Usage: "`FILE` with the secret, mode 0600"}),
-		}},
+		}),
 	}
 }
 

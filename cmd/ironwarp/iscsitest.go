@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/ironwarp/ironwarp/chap"
@@ -154,43 +153,56 @@ func (w *ironwarp) credentials(c *cli.Context) (*chap.Credentials, error) {
 	return who, nil
 }
 
-// reaches says how a target is reached: within this host, or in clear if that is allowed.
+// reaches says how a target is reached, as mayReach has it.
 func (w *ironwarp) reaches(c *cli.Context, t *iscsitest.Target, o *iscsitest.Options) error {
-	host, port, err := net.SplitHostPort(t.Address)
-	if err != nil {
-		return &usageError{msg: err.Error()}
-	}
 	ctx, cancel := context.WithTimeout(c.Context, o.Timeout)
 	defer cancel()
-	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	at, err := w.mayReach(ctx, c, t.Address)
 	if err != nil {
-		return fmt.Errorf("the target's host %s is not known: %w", host, err)
+		return err
 	}
-	at := all[0].Unmap()
-	t.Address = net.JoinHostPort(at.String(), port)
+	t.Address = at.String()
 	if o.Transport == nil {
 		o.Transport = &transport.Config{Protector: transport.LoopbackOnly()}
 	}
-	switch {
-	case at.IsLoopback():
-	case c.Bool("insecure-plaintext"), w.guarded(ctx, c, at, port):
+	if a := at.Addr(); !a.IsLoopback() {
 		o.Transport = &transport.Config{Protector: transport.PerPeer(func(netip.Addr) (transport.Protector, error) {
-			return transport.Plaintext(slog.New(slog.DiscardHandler), at), nil
+			return transport.Plaintext(slog.New(slog.DiscardHandler), a), nil
 		})}
-	default:
-		return &usageError{msg: fmt.Sprintf("%s is another host, and would be reached in clear: the tester has no IPsec, and no daemon here guards port %s of it", at, port),
-			fix: fmt.Sprintf("`ironwarp peer set --iscsi-port %s PEER` on both hosts has the port in ESP; --insecure-plaintext goes without, for a lab", port)}
 	}
 	return nil
 }
 
+// mayReach returns the address of a target: one within this host, one whose port the daemon guards, or any if going there
+// in clear is allowed.
+func (w *ironwarp) mayReach(ctx context.Context, c *cli.Context, address string) (at netip.AddrPort, err error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return at, &usageError{msg: err.Error()}
+	}
+	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	if err != nil {
+		return at, &usageError{msg: err.Error()}
+	}
+	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return at, fmt.Errorf("the target's host %s is not known: %w", host, err)
+	}
+	at = netip.AddrPortFrom(all[0].Unmap(), uint16(n))
+	if at.Addr().IsLoopback() || c.Bool("insecure-plaintext") || w.guarded(ctx, c, at) {
+		return at, nil
+	}
+	return at, &usageError{msg: fmt.Sprintf("%s is another host, and would be reached in clear: this has no IPsec, and no daemon here guards port %d of it", at.Addr(), n),
+		fix: fmt.Sprintf("`ironwarp peer set --iscsi-port %d PEER` on both hosts has the port in ESP; --insecure-plaintext goes without, for a lab", n)}
+}
+
 // guarded reports whether the daemon of this host has the kernel drop what is not in ESP between here and a port of an
 // address, whoever sends it.
-func (w *ironwarp) guarded(ctx context.Context, c *cli.Context, at netip.Addr, port string) bool {
+func (w *ironwarp) guarded(ctx context.Context, c *cli.Context, at netip.AddrPort) bool {
 	peers, err := w.client(c).Peers(ctx)
 	return err == nil && slices.ContainsFunc(peers, func(p api.Peer) bool {
 		a, err := netip.ParseAddr(p.Address)
-		return err == nil && a.Unmap() == at && p.ISCSIPort != 0 && strconv.Itoa(int(p.ISCSIPort)) == port && p.IPsec != nil && p.IPsec.Guarded
+		return err == nil && netip.AddrPortFrom(a.Unmap(), p.ISCSIPort) == at && p.IPsec != nil && p.IPsec.Guarded
 	})
 }
 

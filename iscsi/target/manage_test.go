@@ -11,7 +11,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/chap"
 	"github.com/ironwarp/ironwarp/iscsi"
-	"github.com/ironwarp/ironwarp/iscsi/discover"
+	finder "github.com/ironwarp/ironwarp/iscsi/initiator"
 	"github.com/ironwarp/ironwarp/iscsi/target"
 	"github.com/ironwarp/ironwarp/scsi"
 	"github.com/ironwarp/ironwarp/scsi/lu"
@@ -46,7 +46,7 @@ func discovered(t *testing.T, address, initiator string, c *chap.Credentials) (n
 	defer nc.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	all, err := discover.Targets(ctx, nc, discover.Config{Initiator: initiator, CHAP: c})
+	all, err := finder.Targets(ctx, nc, finder.Config{Initiator: initiator, CHAP: c})
 	for _, d := range all {
 		names = append(names, d.Name)
 		if len(d.Portals) != 1 || d.Portals[0] != address+",1" {
@@ -75,11 +75,11 @@ func TestDiscoveryShowsTheTargetsThatMayBeUsed(t *testing.T) {
 	if names, err := discovered(t, address, "iqn.x:other", nil); err != nil || len(names) != 0 {
 		t.Errorf("%v, %v", names, err)
 	}
-	if _, err := discovered(t, address, "not a name", nil); !errors.Is(err, discover.ErrRefused) {
+	if _, err := discovered(t, address, "not a name", nil); !errors.Is(err, finder.ErrRefused) {
 		t.Errorf("%v", err)
 	}
 	// The portal asks nobody who only looks around, so it can't prove that it knows a secret.
-	if _, err := discovered(t, address, "iqn.x:me", &chap.Credentials{Name: "a", Secret: []byte("secret of the initiator"), OwnSecret: []byte("secret of the target")}); !errors.Is(err, discover.ErrTarget) {
+	if _, err := discovered(t, address, "iqn.x:me", &chap.Credentials{Name: "a", Secret: []byte("secret of the initiator"), OwnSecret: []byte("secret of the target")}); !errors.Is(err, finder.ErrTarget) {
 		t.Errorf("%v", err)
 	}
 }

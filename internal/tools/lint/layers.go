@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"iscsitest"},
 	{"iscsi/target"},
 	{"iscsi/tcp", "iser", "scsi/lu"}, // rooms of iscsi/target: none knows another
-	{"iscsi/discover"},
+	{"iscsi/initiator"},
 	{"nbd", "vhost", "rnbd"}, // they meet in block.Device
 	{"block/backing"},
 	{"block"},

@@ -1,79 +1,57 @@
-// Package discover asks an iSCSI portal for its targets: it logs in to a discovery session, sends
-// SendTargets, and logs out (RFC 7143 appendix C). It is no initiator for anything else.
-package discover
+package initiator
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/ironwarp/ironwarp/chap"
 	"github.com/ironwarp/ironwarp/iscsi"
 )
 
 const (
-	// maxRounds is how many requests a discovery takes at most: a login with CHAP takes four, and
+	// maxRounds is how many requests a login, or a discovery, takes at most: a login with CHAP takes four, and
 	// each answer of text brings some dozens of targets.
 	maxRounds = 64
 
-	// maxData is how many bytes of data one PDU may have: what is declared.
-	maxData = 8 << 10
-
-	// maxTargets bounds what is remembered of a portal.
-	maxTargets = 4096
+	// maxData is how many bytes of data a PDU of a login may have.
+	maxData = iscsi.LoginDataSegment
 )
 
-// Errors of Targets.
+// Errors of Targets and Login.
 var (
-	ErrRefused  = errors.New("discover: the portal refuses the login")
-	ErrProtocol = errors.New("discover: the portal's answer was not understood")
-	ErrTarget   = errors.New("discover: the portal does not know the target's secret")
+	ErrRefused  = errors.New("initiator: the portal refuses the login")
+	ErrProtocol = errors.New("initiator: the portal's answer was not understood")
+	ErrTarget   = errors.New("initiator: the portal does not know the target's secret")
 )
 
-// Config says who asks.
+// Config says who logs in, and where.
 type Config struct {
 	Initiator string // an iSCSI name
 	// CHAP authenticates the initiator by Name and Secret, where the portal asks for it, and the portal
 	// by OwnSecret if there is one; nil: neither.
 	CHAP *chap.Credentials
+
+	// Of Login, not of Targets.
+	Target string // its iSCSI name
+	LUN    uint16 // below 16384
 }
 
-// Target is a target, and where it is served: as host:port,group.
-type Target struct {
-	Name    string
-	Portals []string
-}
-
-// Targets asks the portal at the other end of a connection. It fails with ErrRefused, ErrProtocol,
-// ErrTarget, and with the network's error. The connection is of no use afterwards.
-func Targets(ctx context.Context, nc net.Conn, cfg Config) ([]Target, error) {
-	defer context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })()
-	s := &session{nc: nc, cfg: cfg}
+func newLogin(nc net.Conn, cfg Config) *login {
+	s := &login{nc: nc, cfg: cfg}
 	rand.Read(s.isid[3:])
 	s.isid[0] = 0x80 // random (RFC 7143 section 11.12.5)
-	if err := s.login(); err != nil {
-		return nil, errors.Join(err, ctx.Err())
-	}
-	all, err := s.sendTargets()
-	if err != nil {
-		return nil, errors.Join(err, ctx.Err())
-	}
-	// Whether it is heard of or not, the session is over.
-	_ = s.send(nil, func(h *iscsi.BHS) {
-		q := iscsi.Logout{Immediate: true, Reason: iscsi.CloseSession, ITT: s.itt, CmdSN: s.cmdSN, ExpStatSN: s.expStatSN}
-		q.Put(h)
-	})
-	return all, nil
+	return s
 }
 
-type session struct {
+// login is a connection during its login, and for requests one after the other.
+type login struct {
 	nc               net.Conn
 	cfg              Config
 	isid             [6]byte
@@ -82,7 +60,7 @@ type session struct {
 	rounds           int
 }
 
-func (s *session) send(data []byte, put func(h *iscsi.BHS)) error {
+func (s *login) send(data []byte, put func(h *iscsi.BHS)) error {
 	if s.rounds++; s.rounds > maxRounds {
 		return fmt.Errorf("it takes more than %d requests: %w", maxRounds, ErrProtocol)
 	}
@@ -93,7 +71,7 @@ func (s *session) send(data []byte, put func(h *iscsi.BHS)) error {
 	return err
 }
 
-func (s *session) receive() (h iscsi.BHS, data []byte, err error) {
+func (s *login) receive() (h iscsi.BHS, data []byte, err error) {
 	if _, err = io.ReadFull(s.nc, h[:]); err != nil {
 		return h, nil, err
 	}
@@ -106,7 +84,7 @@ func (s *session) receive() (h iscsi.BHS, data []byte, err error) {
 }
 
 // step is one request of a login and its response. It returns the keys of the response.
-func (s *session) step(stage iscsi.Stage, transit bool, pairs ...string) (said map[string]string, moved bool, err error) {
+func (s *login) step(stage iscsi.Stage, transit bool, pairs ...string) (said map[string]string, moved bool, err error) {
 	var text []byte
 	for i := 0; i < len(pairs); i += 2 {
 		text = iscsi.AppendPair(text, pairs[i], pairs[i+1])
@@ -163,34 +141,66 @@ func status(s iscsi.LoginStatus) string {
 	return fmt.Sprintf("status %#04x", uint16(s))
 }
 
-func (s *session) login() error {
+// run logs in: with names in the first request, and with keys in the operational stage. It returns what the target says to
+// those.
+func (s *login) run(names, keys []string) (said map[string]string, err error) {
 	method := "None"
 	if s.cfg.CHAP != nil {
 		method = "CHAP,None"
 	}
-	said, moved, err := s.step(iscsi.Security, s.cfg.CHAP == nil, "InitiatorName", s.cfg.Initiator, "SessionType", "Discovery", "AuthMethod", method)
+	said, moved, err := s.step(iscsi.Security, s.cfg.CHAP == nil, append(append([]string{"InitiatorName", s.cfg.Initiator}, names...), "AuthMethod", method)...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	switch {
 	case said["AuthMethod"] == "CHAP" && s.cfg.CHAP != nil:
 		moved, err = s.authenticate()
 	case s.cfg.CHAP != nil && len(s.cfg.CHAP.OwnSecret) > 0:
-		return fmt.Errorf("%w: it does not want CHAP", ErrTarget)
+		return nil, fmt.Errorf("%w: it does not want CHAP", ErrTarget)
 	case !moved:
 		_, moved, err = s.step(iscsi.Security, true)
 	}
 	if err == nil && moved {
-		_, moved, err = s.step(iscsi.Operational, true, "HeaderDigest", "None", "DataDigest", "None", "MaxRecvDataSegmentLength", strconv.Itoa(maxData))
+		said, moved, err = s.negotiate(append([]string{"HeaderDigest", "None", "DataDigest", "None"}, keys...))
 	}
 	if err == nil && !moved {
 		err = fmt.Errorf("the login does not end: %w", ErrProtocol)
 	}
-	return err
+	return said, err
+}
+
+// negotiate is the operational stage, with keys and their values by turns. A target may begin a negotiation, too (RFC 7143
+// section 6.2): what it proposes is taken, and of a list None, if that is in it.
+func (s *login) negotiate(pairs []string) (said map[string]string, moved bool, err error) {
+	said = map[string]string{}
+	offered := map[string]bool{}
+	for !moved && err == nil { // step bounds the rounds
+		for i := 0; i < len(pairs); i += 2 {
+			offered[pairs[i]] = true
+		}
+		var part map[string]string
+		if part, moved, err = s.step(iscsi.Operational, true, pairs...); err != nil {
+			break
+		}
+		pairs = nil
+		for key, value := range part {
+			said[key] = value
+			id, known := iscsi.KeyNamed(key)
+			if r := iscsi.Keys[id].Result; !known || offered[key] || r == iscsi.Declared || r == iscsi.Obsolete {
+				continue
+			}
+			all := strings.Split(value, ",")
+			if value = all[0]; slices.Contains(all, "None") {
+				value = "None"
+			}
+			pairs = append(pairs, key, value)
+		}
+	}
+	return said, moved, err
 }
 
 // authenticate is CHAP, as its peer (RFC 7143 section 12.1.3).
-func (s *session) authenticate() (moved bool, err error) {
+func (s *login) authenticate() (moved bool, err error) {
 	c := s.cfg.CHAP
 	said, _, err := s.step(iscsi.Security, false, "CHAP_A", fmt.Sprintf("%d,%d", chap.SHA256, chap.MD5))
 	if err != nil {
@@ -217,48 +227,4 @@ func (s *session) authenticate() (moved bool, err error) {
 		return false, ErrTarget
 	}
 	return moved, nil
-}
-
-func (s *session) sendTargets() (all []Target, err error) {
-	s.itt = 1
-	q := iscsi.Text{Final: true, ITT: s.itt, TTT: iscsi.NoTag}
-	for text, data := iscsi.AppendPair(nil, "SendTargets", "All"), []byte(nil); ; text = nil {
-		q.CmdSN, q.ExpStatSN = s.cmdSN, s.expStatSN
-		if err := s.send(text, q.PutRequest); err != nil {
-			return nil, err
-		}
-		s.cmdSN++
-		h, part, err := s.receive()
-		if err != nil {
-			return nil, err
-		}
-		r, err := iscsi.ParseTextResponse(&h)
-		if h.Opcode() != iscsi.OpTextResp || err != nil {
-			return nil, fmt.Errorf("%v to SendTargets: %w", h.Opcode(), ErrProtocol)
-		}
-		s.expStatSN = r.StatSN + 1
-		// A part may end within a pair.
-		data = append(data, part...)
-		end := len(data)
-		if !r.Final {
-			end = strings.LastIndexByte(string(data), 0) + 1
-		}
-		for pair := range strings.SplitSeq(string(data[:end]), "\x00") {
-			key, value, _ := strings.Cut(pair, "=")
-			switch {
-			case pair == "":
-			case key == "TargetName" && len(all) < maxTargets && iscsi.IsName(value):
-				all = append(all, Target{Name: value})
-			case key == "TargetAddress" && len(all) > 0:
-				all[len(all)-1].Portals = append(all[len(all)-1].Portals, value)
-			default:
-				return nil, fmt.Errorf("%.40q in the list of targets: %w", pair, ErrProtocol)
-			}
-		}
-		data = append(data[:0], data[end:]...)
-		if r.Final {
-			return all, nil
-		}
-		q.TTT = r.TTT
-	}
 }

@@ -1,4 +1,4 @@
-package discover_test
+package initiator_test
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/chap"
 	"github.com/ironwarp/ironwarp/iscsi"
-	"github.com/ironwarp/ironwarp/iscsi/discover"
+	"github.com/ironwarp/ironwarp/iscsi/initiator"
 	"github.com/ironwarp/ironwarp/iscsi/tcp"
 )
 
@@ -26,6 +26,26 @@ func (s *strict) Admit(*iscsi.Login) (a iscsi.Admission, redirect string, st isc
 
 func (s *strict) Establish(*iscsi.Login) (uint16, iscsi.LoginStatus) { return 1, iscsi.LoginOK }
 
+// letIn is the target's part of a login by the policy.
+func letIn(c *tcp.Conn, p iscsi.Policy) error {
+	values := iscsi.DefaultValues()
+	l := iscsi.NewLogin(p, &values, 1)
+	for done := false; !done; {
+		h, data, err := c.ReadPDU()
+		if err != nil {
+			return err
+		}
+		var r iscsi.LoginResponse
+		var text []byte
+		r, text, done, err = l.Request(&h, data)
+		r.Put(&h)
+		if err := errors.Join(err, c.WritePDU(&h, text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // portal is the other end of a connection: a login by the policy, then the answers of a test.
 func portal(t *testing.T, p iscsi.Policy, answers ...string) net.Conn {
 	t.Helper()
@@ -33,20 +53,8 @@ func portal(t *testing.T, p iscsi.Policy, answers ...string) net.Conn {
 	t.Cleanup(func() { a.Close(); b.Close() })
 	go func() {
 		c := tcp.NewConn(b)
-		values := iscsi.DefaultValues()
-		l := iscsi.NewLogin(p, &values, 1)
-		for done := false; !done; {
-			h, data, err := c.ReadPDU()
-			if err != nil {
-				return
-			}
-			var r iscsi.LoginResponse
-			var text []byte
-			r, text, done, err = l.Request(&h, data)
-			r.Put(&h)
-			if c.WritePDU(&h, text) != nil || err != nil {
-				return
-			}
+		if letIn(c, p) != nil {
+			return
 		}
 		for i, text := range answers {
 			h, _, err := c.ReadPDU()
@@ -76,12 +84,12 @@ func TestBothAuthenticateEachOther(t *testing.T) {
 	}{
 		"one way":               {&chap.Credentials{Name: "alice", Secret: secret}, nil},
 		"both ways":             {&chap.Credentials{Name: "alice", Secret: secret, OwnSecret: own}, nil},
-		"wrong secret":          {&chap.Credentials{Name: "alice", Secret: own}, discover.ErrRefused},
-		"nobody":                {nil, discover.ErrRefused},
-		"a portal with another": {&chap.Credentials{Name: "alice", Secret: secret, OwnSecret: []byte("secret of another one")}, discover.ErrTarget},
+		"wrong secret":          {&chap.Credentials{Name: "alice", Secret: own}, initiator.ErrRefused},
+		"nobody":                {nil, initiator.ErrRefused},
+		"a portal with another": {&chap.Credentials{Name: "alice", Secret: secret, OwnSecret: []byte("secret of another one")}, initiator.ErrTarget},
 	} {
 		nc := portal(t, p, "TargetName=iqn.x:1\x00TargetAddress=192.0.2.1:3260,1\x00TargetAddress=[2001:db8::1]:32", "60,2\x00TargetName=iqn.x:2\x00")
-		all, err := discover.Targets(t.Context(), nc, discover.Config{Initiator: "iqn.x:i", CHAP: tc.c})
+		all, err := initiator.Targets(t.Context(), nc, initiator.Config{Initiator: "iqn.x:i", CHAP: tc.c})
 		if !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -94,7 +102,7 @@ func TestBothAuthenticateEachOther(t *testing.T) {
 func TestAnswersOfAHostilePortalAreRefused(t *testing.T) {
 	for _, answers := range [][]string{{"TargetAddress=192.0.2.1:3260,1\x00"}, {"TargetName=no name\x00"}, {"X=1\x00"}, make([]string, 100)} {
 		nc := portal(t, &open{}, answers...)
-		if all, err := discover.Targets(t.Context(), nc, discover.Config{Initiator: "iqn.x:i"}); !errors.Is(err, discover.ErrProtocol) {
+		if all, err := initiator.Targets(t.Context(), nc, initiator.Config{Initiator: "iqn.x:i"}); !errors.Is(err, initiator.ErrProtocol) {
 			t.Errorf("%.20q: %q, %v", answers, all, err)
 		}
 	}
