@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -41,7 +42,8 @@ type wire interface {
 // logIn returns an initiator of a job on a LUN.
 func logIn(w wire, j fioJob, lun int, keys ...string) (*initiator, error) {
 	c := &initiator{wire: w, job: j, lun: lun, place: j.places(), cmdSN: 1}
-	q := iscsi.LoginRequest{Transit: true, CSG: iscsi.Operational, NSG: iscsi.FullFeature, ISID: [6]byte{0x80, 1}, CmdSN: 1}
+	q := iscsi.LoginRequest{Transit: true, CSG: iscsi.Operational, NSG: iscsi.FullFeature, ISID: [6]byte{0x80}, CmdSN: 1}
+	rand.Read(q.ISID[1:4]) // a session that has not ended yet may be another peer's, whose place nobody takes
 	var h iscsi.BHS
 	q.Put(&h)
 	text := iscsi.AppendPair(nil, "InitiatorName", benchInitiator)

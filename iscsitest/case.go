@@ -13,6 +13,7 @@ const (
 	Data    Need = 1 << iota // it writes to the disk
 	Secrets                  // Target.CHAP
 	Hostile                  // it attacks the target, which others may feel, and may not survive
+	Soak                     // it takes as long as Options.Soak says
 )
 
 // Case is one sentence about targets.
@@ -46,5 +47,5 @@ var onRDMA = []Transport{ISER, ISERStreaming}
 // Cases are all cases, in the order in which they run.
 func Cases() []Case {
 	return slices.Concat(loginCases(), keyCases(), chapCases(), numberingCases(), nopCases(), textCases(), dataCases(), digestCases(),
-		taskCases(), recoveryCases(), sessionCases(), iserCases(), scsiCases(), reservationCases(), hostileCases(), alwaysCases())
+		taskCases(), recoveryCases(), sessionCases(), iserCases(), scsiCases(), copyCases(), reservationCases(), soakCases(), hostileCases(), alwaysCases())
 }

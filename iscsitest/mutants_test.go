@@ -86,7 +86,7 @@ func TestJudgeMutant(t *testing.T) {
 		credentials = []chap.Credentials{{Name: "alice", Secret: []byte("secret of the initiator"), OwnName: "disk", OwnSecret: []byte("secret of the target")}}
 	}
 	target := serve(t, credentials)
-	o := iscsitest.Options{Allow: iscsitest.Data | iscsitest.Hostile, Timeout: 2 * time.Second, Recover: time.Second}
+	o := iscsitest.Options{Allow: iscsitest.Data | iscsitest.Hostile, Soak: time.Second, Timeout: 2 * time.Second, Recover: time.Second}
 	switch over {
 	case "chap":
 		target.CHAP = &credentials[0]
@@ -117,7 +117,7 @@ func TestJudgeMutant(t *testing.T) {
 // TestMutants gives our target one fault at a time, and has the suite judge it: it has to find each of them.
 func TestMutants(t *testing.T) {
 	if os.Getenv("IRONWARP_MUTANTS") == "" {
-		t.Skip("it builds a target for each of 170 faults, for half an hour: IRONWARP_MUTANTS=1 runs it")
+		t.Skip("it builds a target for each of some 190 faults, for twenty minutes: IRONWARP_MUTANTS=1 runs it")
 	}
 	var killed atomic.Int32
 	all := mutants(t)

@@ -112,7 +112,7 @@ func TestOurTarget(t *testing.T) {
 		t.Run(over.String(), func(t *testing.T) {
 			target := serve(t, nil)
 			target.Over = over
-			table(t, "IronWarp", judge(t, target, iscsitest.Options{Allow: iscsitest.Data | iscsitest.Hostile, Timeout: time.Minute}))
+			table(t, "IronWarp", judge(t, target, iscsitest.Options{Allow: iscsitest.Data | iscsitest.Hostile, Soak: time.Second, Timeout: time.Minute}))
 		})
 	}
 	t.Run("CHAP", func(t *testing.T) {

@@ -19,7 +19,8 @@ type Options struct {
 	Only    []string      // globs, as of path.Match, of the IDs of cases, or groups; none: all
 	Repeat  int           // how often each case runs, 0: once
 	Seed    uint64        // of what is random
-	Allow   Need          // Data, Hostile; Secrets follows from the target
+	Allow   Need          // Data, Hostile; Secrets follows from the target, and Soak from Soak
+	Soak    time.Duration // how long the cases of group soak take, 0: they are skipped
 	Timeout time.Duration // for one answer, 0: 10 s
 	Recover time.Duration // for a target that is down to come back, 0: 30 s
 
@@ -81,6 +82,9 @@ func Run(ctx context.Context, target Target, o Options) (*Report, error) {
 	}
 	if target.CHAP != nil {
 		o.Allow |= Secrets
+	}
+	if o.Soak > 0 {
+		o.Allow |= Soak
 	}
 	o.Repeat = max(o.Repeat, 1)
 	r := &runner{ctx: ctx, target: &target, o: &o, w: &watch{}}
@@ -154,7 +158,7 @@ func (r *runner) judge(c *Case) (x Result) {
 		need Need
 		why  string
 	}{{Data, "it writes to the disk, which has not been allowed (--dataloss)"}, {Hostile, "it attacks the target, which has not been allowed (--hostile)"},
-		{Secrets, "it needs a secret (--chap-user, --chap-secret-file)"}} {
+		{Secrets, "it needs a secret (--chap-user, --chap-secret-file)"}, {Soak, "it takes a while, which has not been asked for (--soak TIME)"}} {
 		if c.Need&n.need&^r.o.Allow != 0 {
 			return Result{Verdict: Skip, Found: n.why}
 		}
@@ -191,7 +195,7 @@ func (r *runner) judge(c *Case) (x Result) {
 func (r *runner) run(c *Case) *T {
 	h := fnv.New64a()
 	h.Write([]byte(c.ID))
-	ctx, cancel := context.WithTimeout(r.ctx, caseTime*r.o.Timeout)
+	ctx, cancel := context.WithTimeout(r.ctx, caseTime*r.o.Timeout+r.o.Soak)
 	t := &T{ctx: ctx, target: r.target, o: r.o, c: c, rng: rand.New(rand.NewPCG(r.o.Seed, h.Sum64())), began: time.Now(), watch: r.w}
 	t.defers(cancel)
 	r.w.at = t

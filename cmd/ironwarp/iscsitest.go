@@ -33,6 +33,7 @@ func (w *ironwarp) iscsiTestCommand() *cli.Command {
 			&cli.BoolFlag{Name: "list", Usage: "list the cases, and test nothing"},
 			&cli.BoolFlag{Name: "dataloss", Usage: "allow cases that write to the disk, and reset it"},
 			&cli.BoolFlag{Name: "hostile", Usage: "allow attacks: some targets do not survive them, nor does the kernel of some hosts"},
+			&cli.DurationFlag{Name: "soak", Usage: "`TIME` for which to write and read at random, and look at what is read; with --dataloss"},
 			&cli.IntFlag{Name: "repeat", Value: 1, Usage: "`NUMBER` of times that each case runs"},
 			&cli.Uint64Flag{Name: "seed", Usage: "`NUMBER` that what is random begins with (default: another each time)"},
 			&cli.DurationFlag{Name: "timeout", Value: 10 * time.Second, Usage: "`TIME` within which a target that is there answers"},
@@ -55,10 +56,12 @@ func (w *ironwarp) iscsiTest(c *cli.Context) error {
 	if c.Args().Len() == 0 {
 		return &usageError{msg: "no target is named", fix: "ironwarp iscsi test iscsi://HOST[:PORT]/IQN/LUN"}
 	}
-	o := iscsitest.Options{Only: c.StringSlice("only"), Repeat: c.Int("repeat"), Seed: c.Uint64("seed"), Timeout: c.Duration("timeout")}
+	o := iscsitest.Options{Only: c.StringSlice("only"), Repeat: c.Int("repeat"), Seed: c.Uint64("seed"), Timeout: c.Duration("timeout"), Soak: c.Duration("soak")}
 	switch {
 	case o.Timeout <= 0:
 		return &usageError{msg: "--timeout has to be more than 0"}
+	case o.Soak < 0:
+		return &usageError{msg: "--soak is a time"}
 	case o.Repeat < 1:
 		return &usageError{msg: "--repeat has to be 1 or more"}
 	case !c.IsSet("seed"):

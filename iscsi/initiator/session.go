@@ -295,7 +295,7 @@ func (s *Session) once(cdb, out, in []byte) (int, error) {
 	s.pushLocked(o)
 	s.mu.Unlock()
 	<-t.done
-	return t.got, t.err
+	return min(t.got, len(in)), t.err
 }
 
 func (s *Session) pushLocked(o outgoing) {
