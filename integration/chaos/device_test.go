@@ -52,23 +52,9 @@ func TestBlockDevice(t *testing.T) {
 		t.Skipf("make interop attaches a block device in a virtual machine; set %s to the directory of its own to do it here", vmVar)
 	}
 	t.Attr("row", "`ironwarp attach --device`: ext4 stays mounted, and fio verifies it without an error, while the attaching daemon is killed and restarted and the exporting one is away; the disk is there after a boot")
-	image, err := vm.Build(t.Context(), cache, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, serr := os.Executable()
-	here, err := os.Getwd()
-	if err := errors.Join(serr, err); err != nil {
-		t.Fatal(err)
-	}
-	script := fmt.Sprintf(deviceScript, here, insideVar, program.Path(t), self)
-	res, err := image.Run(t.Context(), t.TempDir(), script, vm.Options{Timeout: 14 * time.Minute, Memory: 2048, Console: t.Output()})
-	if err != nil || res.Status != 0 {
-		t.Errorf("exit status %d: %v", res.Status, err)
-	}
-	if !strings.Contains(res.Output, "--- PASS: TestBlockDevice") {
-		t.Error("in the virtual machine it was not run")
-	}
+	vm.RunTest(t, cache, vm.Options{Timeout: 14 * time.Minute, Memory: 2048}, func(here, self string) string {
+		return fmt.Sprintf(deviceScript, here, insideVar, program.Path(t), self)
+	})
 }
 
 // deviceScene is alpha with a file system mounted that is on a disk of beta's.

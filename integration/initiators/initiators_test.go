@@ -122,22 +122,9 @@ func inMachine(t *testing.T) bool {
 	if _, err := exec.LookPath("iscsiadm"); err != nil {
 		t.Skipf("needs open-iscsi: %v", err)
 	}
-	image, err := vm.Build(t.Context(), cache, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, serr := os.Executable()
-	here, err := os.Getwd()
-	if err := errors.Join(serr, err); err != nil {
-		t.Fatal(err)
-	}
-	res, err := image.Run(t.Context(), t.TempDir(), fmt.Sprintf(script, initiatorName, insideVar, here, self, t.Name()), vm.Options{Timeout: 10 * time.Minute, Memory: 2048, Console: t.Output()})
-	if err != nil || res.Status != 0 {
-		t.Errorf("exit status %d: %v", res.Status, err)
-	}
-	if !strings.Contains(res.Output, "--- PASS: "+t.Name()) {
-		t.Error("in the virtual machine it was not run")
-	}
+	vm.RunTest(t, cache, vm.Options{Timeout: 10 * time.Minute, Memory: 2048}, func(here, self string) string {
+		return fmt.Sprintf(script, initiatorName, insideVar, here, self, t.Name())
+	})
 	return true
 }
 

@@ -1,7 +1,6 @@
 package newcomer
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -57,23 +56,9 @@ func TestMountedDisk(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "make", "-C", top, "--no-print-directory", "install", "DESTDIR="+installed).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	image, err := vm.Build(t.Context(), cache, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, serr := os.Executable()
-	here, err := os.Getwd()
-	if err := errors.Join(serr, err); err != nil {
-		t.Fatal(err)
-	}
-	script := fmt.Sprintf(insideScript, quote(here), rootVar, quote(root), installedVar, quote(installed), quote(self))
-	res, err := image.Run(t.Context(), t.TempDir(), script, vm.Options{Timeout: 19 * time.Minute, Memory: 3072, Console: t.Output()})
-	if err != nil || res.Status != 0 {
-		t.Errorf("exit status %d: %v", res.Status, err)
-	}
-	if !strings.Contains(res.Output, "--- PASS: TestMountedDisk") {
-		t.Error("in the virtual machine it was not run")
-	}
+	vm.RunTest(t, cache, vm.Options{Timeout: 19 * time.Minute, Memory: 3072}, func(here, self string) string {
+		return fmt.Sprintf(insideScript, quote(here), rootVar, quote(root), installedVar, quote(installed), quote(self))
+	})
 }
 
 // mountedRoot is the file system of the two machines, with README's packages.
