@@ -232,14 +232,19 @@ func scsiCases() []Case {
 		unit("scsi.compare-and-write-race", Must, "SBC-3 5.2", "COMPARE AND WRITE is atomic: of those with the same expectation one succeeds", Data, func(t *T, s *Session) {
 			limits := make([]byte, 64)
 			s.do(inquiry(0xb0, 64), nil, limits)
-			blocks := max(1, min(64, limits[5])) // MAXIMUM COMPARE AND WRITE LENGTH: the longer, the more they overlap
-			n := int(blocks) * s.blockLen()
+			// Of many blocks each takes longer; of few all data come with the commands, which so come at once.
+			most := max(1, min(64, limits[5])) // MAXIMUM COMPARE AND WRITE LENGTH
 			other := t.login(options{initiator: 1}).ready()
-			c := cdb16(scsi.CompareAndWrite, 2048, 0)
-			c[13] = blocks
-			old := t.pattern(n)
-			s.good(s.do(write10(2048, uint16(blocks)), old, nil), "WRITE")
-			for range 20 {
+			c := cdb16(scsi.CompareAndWrite, 900, 0)
+			for round := range 100 {
+				blocks := most
+				if round%2 == 0 {
+					blocks = min(most, 8)
+				}
+				c[13] = blocks
+				n := int(blocks) * s.blockLen()
+				old := t.pattern(n)
+				s.good(s.do(write10(900, uint16(blocks)), old, nil), "WRITE")
 				var tasks [2][]*Task
 				var data [][]byte
 				for range min(8, s.window(), other.window()) {
@@ -262,7 +267,7 @@ func scsiCases() []Case {
 					}
 				}
 				t.require(good == 1 && !bytes.Equal(old, before), "%d of %d succeed", good, len(data))
-				s.verify(2048, old)
+				s.verify(900, old)
 			}
 		}),
 		unit("scsi.orwrite", Must, "SBC-3 5.4", "ORWRITE sets bits and clears none", Data, func(t *T, s *Session) {
