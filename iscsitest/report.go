@@ -31,6 +31,53 @@ func (r *Report) Summary() string {
 	return fmt.Sprintf("%d cases: %s", len(r.Results), strings.Join(parts, ", "))
 }
 
+// maxFound is how much Markdown shows of what was found, in bytes.
+const maxFound = 200
+
+// Markdown is the report as a section of a document: how many cases of each group have which verdict, and what was found.
+func (r *Report) Markdown(title string) string {
+	var b strings.Builder
+	scheme, _, _ := strings.Cut(r.Target, "://")
+	fmt.Fprintf(&b, "## %s, %s\n\n| group |", title, scheme)
+	columns := []Verdict{Pass, Fail, Warn, Skip, Inconclusive}
+	for _, v := range columns {
+		fmt.Fprintf(&b, " %v |", v)
+	}
+	fmt.Fprintf(&b, "\n| --- |%s\n", strings.Repeat(" --- |", len(columns)))
+	var groups []string
+	counts := map[string]map[Verdict]int{}
+	for i := range r.Results {
+		g, _, _ := strings.Cut(r.Results[i].Case, ".")
+		if counts[g] == nil {
+			groups = append(groups, g)
+			counts[g] = map[Verdict]int{}
+		}
+		counts[g][r.Results[i].Verdict]++
+	}
+	for _, g := range groups {
+		fmt.Fprintf(&b, "| %s |", g)
+		for _, v := range columns {
+			fmt.Fprintf(&b, " %d |", counts[g][v])
+		}
+		b.WriteString("\n")
+	}
+	if r.Count(Pass)+r.Count(Skip) < len(r.Results) {
+		b.WriteString("\n")
+	}
+	for i := range r.Results {
+		x := &r.Results[i]
+		if x.Verdict == Pass || x.Verdict == Skip {
+			continue
+		}
+		found := x.Found
+		if len(found) > maxFound {
+			found = strings.ToValidUTF8(found[:maxFound], "") + " ..."
+		}
+		fmt.Fprintf(&b, "- %s `%s` (%s: %s): %s\n", x.Verdict, x.Case, x.Source, x.Says, found)
+	}
+	return b.String()
+}
+
 // The parts of JUnit's XML that its readers have in common.
 type (
 	junitSuites struct {

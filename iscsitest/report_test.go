@@ -121,7 +121,13 @@ func TestReports(t *testing.T) {
 	if err != nil || !bytes.Contains(j, []byte(`"verdict":"FAIL"`)) || !bytes.Contains(j, []byte(`"over":"tcp"`)) {
 		t.Errorf("%s, %v", j, err)
 	}
-	for _, s := range []string{b.String(), string(j)} {
+	section := report.Markdown("A target")
+	for _, want := range []string{"## A target, iscsi\n", "| chap | 1 | 1 | 0 | 0 | 0 |\n", "| data | 0 | 0 | 0 | 1 | 0 |\n", "- FAIL `chap.mutual` (RFC 7143"} {
+		if !strings.Contains(section, want) {
+			t.Errorf("%q is not in %s", want, section)
+		}
+	}
+	for _, s := range []string{b.String(), string(j), section} {
 		if strings.Contains(s, "CHAP_R=0x") || strings.Contains(s, "secret of the initiator") {
 			t.Errorf("a secret, or what helps to guess it, is in %s", s)
 		}

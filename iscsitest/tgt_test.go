@@ -3,13 +3,11 @@ package iscsitest_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -109,20 +107,7 @@ func TestTGT(t *testing.T) {
 // table adds a report to the file of IRONWARP_TABLES, which becomes docs/iscsitest-tables.md.
 func table(t *testing.T, title string, report *iscsitest.Report) {
 	t.Helper()
-	var b strings.Builder
-	if scheme, _, ok := strings.Cut(report.Target, "://"); ok {
-		fmt.Fprintf(&b, "\n## %s, %s\n\n", title, scheme)
-	}
-	writeCounts(&b, report)
-	if report.Count(iscsitest.Pass)+report.Count(iscsitest.Skip) < len(report.Results) {
-		b.WriteString("\n")
-	}
-	for _, r := range report.Results {
-		if r.Verdict != iscsitest.Pass && r.Verdict != iscsitest.Skip {
-			fmt.Fprintf(&b, "- %s `%s` (%s: %s): %s\n", r.Verdict, r.Case, r.Source, r.Says, cut(r.Found, 200))
-		}
-	}
-	note(t, "%s", b.String())
+	note(t, "\n%s", report.Markdown(title))
 }
 
 // note adds to that file.
@@ -141,30 +126,5 @@ func note(t *testing.T, format string, args ...any) {
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
-	}
-}
-
-func cut(s string, n int) string {
-	if len(s) > n {
-		return s[:n] + " ..."
-	}
-	return s
-}
-
-func writeCounts(w io.Writer, report *iscsitest.Report) {
-	var groups []string
-	counts := map[string]map[iscsitest.Verdict]int{}
-	for _, r := range report.Results {
-		g, _, _ := strings.Cut(r.Case, ".")
-		if counts[g] == nil {
-			groups = append(groups, g)
-			counts[g] = map[iscsitest.Verdict]int{}
-		}
-		counts[g][r.Verdict]++
-	}
-	fmt.Fprintln(w, "| group | PASS | FAIL | WARN | SKIP |\n| --- | --- | --- | --- | --- |")
-	for _, g := range groups {
-		c := counts[g]
-		fmt.Fprintf(w, "| %s | %d | %d | %d | %d |\n", g, c[iscsitest.Pass], c[iscsitest.Fail], c[iscsitest.Warn], c[iscsitest.Skip])
 	}
 }

@@ -109,11 +109,11 @@ cd %s
 exec %s -test.v -test.timeout 10m -test.run '^%s$'
 `
 
-// inMachine runs the calling test in the virtual machine. It returns false there.
-func inMachine(t *testing.T) bool {
+// inMachine runs the calling test in the virtual machine, and returns what was printed there. It returns false there.
+func inMachine(t *testing.T) (output string, ran bool) {
 	t.Helper()
 	if os.Getenv(insideVar) != "" {
-		return false
+		return "", false
 	}
 	cache := os.Getenv(vmVar)
 	if cache == "" {
@@ -122,10 +122,9 @@ func inMachine(t *testing.T) bool {
 	if _, err := exec.LookPath("iscsiadm"); err != nil {
 		t.Skipf("needs open-iscsi: %v", err)
 	}
-	vm.RunTest(t, cache, vm.Options{Timeout: 10 * time.Minute, Memory: 2048}, func(here, self string) string {
+	return vm.RunTest(t, cache, vm.Options{Timeout: 10 * time.Minute, Memory: 2048}, func(here, self string) string {
 		return fmt.Sprintf(script, initiatorName, insideVar, here, self, t.Name())
-	})
-	return true
+	}), true
 }
 
 // scene is the target in a process and a network namespace of its own.
@@ -223,7 +222,7 @@ func (s *scene) use(disk string) {
 // reads, and what is in the file.
 func TestKernelISER(t *testing.T) {
 	t.Attr("row", "ib_iser finds the target, logs in with RDMAExtensions=Yes in RDMA mode, and reads what it has written")
-	if inMachine(t) {
+	if _, ran := inMachine(t); ran {
 		return
 	}
 	s := newScene(t)
@@ -241,7 +240,7 @@ func TestKernelISER(t *testing.T) {
 // TestKernelTCP: the kernel's iscsi_tcp with digests, at the same port.
 func TestKernelTCP(t *testing.T) {
 	t.Attr("row", "iscsi_tcp logs in with header and data digests, and reads what it has written")
-	if inMachine(t) {
+	if _, ran := inMachine(t); ran {
 		return
 	}
 	s := newScene(t)

@@ -8,8 +8,9 @@ import (
 )
 
 // RunTest builds the machine whose files are in a directory, and runs the calling test in it: script returns what is run
-// there, which ends with the test's program self, in the directory here. It fails the test unless it has passed there.
-func RunTest(t testing.TB, cache string, o Options, script func(here, self string) string) {
+// there, which ends with the test's program self, in the directory here. It fails the test unless it has passed there, and
+// returns what was printed.
+func RunTest(t testing.TB, cache string, o Options, script func(here, self string) string) string {
 	t.Helper()
 	image, err := Build(t.Context(), cache, t.Output())
 	if err != nil {
@@ -28,4 +29,5 @@ func RunTest(t testing.TB, cache string, o Options, script func(here, self strin
 	if !strings.Contains(res.Output, "--- PASS: "+t.Name()) {
 		t.Error("in the virtual machine it was not run")
 	}
+	return res.Output
 }
