@@ -248,7 +248,7 @@ func (s *Session) judged(k *Task) {
 	case k.turnedAway() && !k.patient:
 		s.t.unclear("the target has too much to do: command %#02x ends with %s", k.K.CDB[0], k.outcome())
 	case k.Response == iscsi.CommandCompleted && k.Status == scsi.ReservationConflict && s.t.c.Group() != "reservation":
-		s.t.skip("somebody else has reserved the unit: command %#02x ends with RESERVATION CONFLICT", k.K.CDB[0])
+		s.t.unclear("command %#02x ends with RESERVATION CONFLICT, and the case has reserved nothing: has somebody else?", k.K.CDB[0])
 	}
 }
 

@@ -272,8 +272,23 @@ func (w *ironwarp) iscsiCopy(c *cli.Context) (err error) {
 	return errors.Join(err, to.close())
 }
 
-// transfer moves bytes from an offset of one side to the beginning of another; length is -1 if the source's end says it.
+// transfer is move, and returns when it is no longer wanted although a pipe or a terminal gives or takes nothing.
 func (w *ironwarp) transfer(c *cli.Context, from, to *side, offset, length int64) error {
+	over := make(chan error, 1)
+	go func() { over <- w.move(c, from, to, offset, length) }()
+	select {
+	case err := <-over:
+		return err
+	case <-c.Context.Done():
+		if from.stream || to.stream {
+			return c.Context.Err()
+		}
+		return <-over
+	}
+}
+
+// move moves bytes from an offset of one side to the beginning of another; length is -1 if the source's end says it.
+func (w *ironwarp) move(c *cli.Context, from, to *side, offset, length int64) error {
 	var (
 		done   atomic.Int64
 		failed atomic.Pointer[error]

@@ -102,7 +102,7 @@ type task struct {
 	itt      uint32
 	op       byte
 	in, out  []byte
-	got      int // bytes that have come
+	moved    int // bytes that have come, or of out those that were sent or are queued; after the end those that count
 	unsent   int // PDUs in the queue that have its data
 	answered bool
 	err      error
@@ -215,18 +215,23 @@ func (s *Session) Size() int64 { return int64(s.Blocks) * int64(s.BlockLen) }
 func (s *Session) ReadAt(p []byte, off int64) (int, error) {
 	return s.move(p, off, scsi.Read16, func(cdb, part []byte) error {
 		n, err := s.Do(cdb, nil, part)
-		if err == nil && n < len(part) {
-			err = fmt.Errorf("%d of %d bytes were read: %w", n, len(part), ErrProtocol)
-		}
-		return err
+		return whole(n, part, err)
 	})
+}
+
+// whole fails unless a command that has ended well has moved all of its data.
+func whole(n int, part []byte, err error) error {
+	if err == nil && n < len(part) {
+		err = fmt.Errorf("GOOD, and %d of %d bytes were moved: %w", n, len(part), ErrProtocol)
+	}
+	return err
 }
 
 // WriteAt writes whole blocks, which Flush makes durable. It fails with ErrAlign, and as Do does.
 func (s *Session) WriteAt(p []byte, off int64) (int, error) {
 	return s.move(p, off, scsi.Write16, func(cdb, part []byte) error {
-		_, err := s.Do(cdb, part, nil)
-		return err
+		n, err := s.Do(cdb, part, nil)
+		return whole(n, part, err)
 	})
 }
 
@@ -252,7 +257,7 @@ func (s *Session) Flush() error {
 	return err
 }
 
-// Do carries a command out: it writes out, or reads into in, of which n bytes have come. A unit attention, and a target
+// Do carries a command out: it writes out, or reads into in; n is how many bytes of either were moved. A unit attention, and a target
 // that has too much to do, have it carried out again. It fails with a *CommandError, with ErrProtocol, ErrSilent, ErrAsked
 // and ErrClosed, and with the network's error.
 func (s *Session) Do(cdb, out, in []byte) (n int, err error) {
@@ -292,10 +297,11 @@ func (s *Session) once(cdb, out, in []byte) (int, error) {
 	s.cmdSN++
 	o := outgoing{data: out[:min(len(out), s.immediate)], task: t}
 	k.Put(&o.h)
+	t.moved = len(o.data)
 	s.pushLocked(o)
 	s.mu.Unlock()
 	<-t.done
-	return min(t.got, len(in)), t.err
+	return t.moved, t.err
 }
 
 func (s *Session) pushLocked(o outgoing) {
@@ -451,9 +457,10 @@ func (s *Session) room(h *iscsi.BHS, n int) ([]byte, *task, error) {
 	if h.Opcode() != iscsi.OpDataIn {
 		return make([]byte, n), t, nil
 	}
+	// Data come in order, as was agreed: so none of them is missing, or there twice.
 	off := uint64(h.BufferOffset())
-	if off+uint64(n) > uint64(len(t.in)) {
-		return nil, nil, fmt.Errorf("%d bytes at %d, where %d were expected: %w", n, off, len(t.in), ErrProtocol)
+	if off != uint64(t.moved) || off+uint64(n) > uint64(len(t.in)) {
+		return nil, nil, fmt.Errorf("%d bytes at %d, where those from %d to %d were expected: %w", n, off, t.moved, len(t.in), ErrProtocol)
 	}
 	return t.in[off : off+uint64(n)], t, nil
 }
@@ -487,9 +494,9 @@ func (s *Session) takeLocked(h *iscsi.BHS, data []byte, t *task) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrProtocol, err)
 		}
-		t.got += len(data)
+		t.moved += len(data)
 		if d.HasStatus {
-			s.answeredLocked(t, iscsi.Response{Response: iscsi.CommandCompleted, Status: d.Status}, nil)
+			s.answeredLocked(t, iscsi.Response{Response: iscsi.CommandCompleted, Status: d.Status, Residual: d.Residual}, nil)
 		}
 	case iscsi.OpResponse:
 		r, err := iscsi.ParseResponse(h)
@@ -534,6 +541,9 @@ func (s *Session) answeredLocked(t *task, r iscsi.Response, data []byte) {
 		}
 		t.err = e
 	}
+	if r.Residual.Underflow { // of what was sent so many were not taken
+		t.moved = min(t.moved, len(t.in)+len(t.out)-int(min(r.Residual.Count, uint32(len(t.in)+len(t.out)))))
+	}
 	t.answered = true
 	s.endLocked(t)
 }
@@ -541,7 +551,7 @@ func (s *Session) answeredLocked(t *task, r iscsi.Response, data []byte) {
 // answerLocked queues the data that an R2T asks for.
 func (s *Session) answerLocked(h *iscsi.BHS, t *task) error {
 	r, err := iscsi.ParseR2T(h)
-	if err != nil || r.Length == 0 || uint64(r.Offset)+uint64(r.Length) > uint64(len(t.out)) || int(r.Length) > s.burst || t.unsent > maxUnsent {
+	if err != nil || r.Length == 0 || int64(r.Offset) != int64(t.moved) || uint64(r.Offset)+uint64(r.Length) > uint64(len(t.out)) || int(r.Length) > s.burst {
 		return fmt.Errorf("an R2T for %d bytes at %d of %d (%v): %w", r.Length, r.Offset, len(t.out), err, ErrProtocol)
 	}
 	end := r.Offset + r.Length
@@ -553,11 +563,9 @@ func (s *Session) answerLocked(h *iscsi.BHS, t *task) error {
 		s.pushLocked(o)
 		off += n
 	}
+	t.moved = int(end)
 	return nil
 }
-
-// maxUnsent bounds what a target can have queued for a task by R2Ts that it does not wait for.
-const maxUnsent = 2 * maxBurst / 512
 
 // Close logs out, and ends the session. What is under way fails with ErrClosed. It never fails.
 func (s *Session) Close() error {

@@ -230,11 +230,16 @@ func TestHostileTarget(t *testing.T) {
 		out  func(itt, statSN uint32) []answer
 		want error
 	}{
-		"more data than were asked for":        {func(itt, sn uint32) []answer { return []answer{dataIn(itt, sn, 0, make([]byte, 8192))} }, initiator.ErrProtocol},
-		"data behind the end":                  {func(itt, sn uint32) []answer { return []answer{dataIn(itt, sn, 4096, make([]byte, 512))} }, initiator.ErrProtocol},
-		"data at 4 GiB":                        {func(itt, sn uint32) []answer { return []answer{dataIn(itt, sn, 0xffffff00, make([]byte, 512))} }, initiator.ErrProtocol},
-		"fewer data than were asked for":       {func(itt, sn uint32) []answer { return []answer{dataIn(itt, sn, 0, make([]byte, 512))} }, initiator.ErrProtocol},
-		"data for another task":                {func(itt, sn uint32) []answer { return []answer{dataIn(itt+1, sn, 0, make([]byte, 512))} }, initiator.ErrProtocol},
+		"more data than were asked for":  {func(itt, sn uint32) []answer { return []answer{dataIn(itt, sn, 0, make([]byte, 8192))} }, initiator.ErrProtocol},
+		"data behind the end":            {func(itt, sn uint32) []answer { return []answer{dataIn(itt, sn, 4096, make([]byte, 512))} }, initiator.ErrProtocol},
+		"data at 4 GiB":                  {func(itt, sn uint32) []answer { return []answer{dataIn(itt, sn, 0xffffff00, make([]byte, 512))} }, initiator.ErrProtocol},
+		"fewer data than were asked for": {func(itt, sn uint32) []answer { return []answer{dataIn(itt, sn, 0, make([]byte, 512))} }, initiator.ErrProtocol},
+		"data for another task":          {func(itt, sn uint32) []answer { return []answer{dataIn(itt+1, sn, 0, make([]byte, 512))} }, initiator.ErrProtocol},
+		"the first half twice": {func(itt, sn uint32) []answer {
+			half := dataIn(itt, 0, 0, make([]byte, 2048))
+			half.h[1] &^= 0x81 // neither the last, nor with a status
+			return []answer{half, dataIn(itt, sn, 0, make([]byte, 2048))}
+		}, initiator.ErrProtocol},
 		"an R2T for a READ":                    {func(itt, sn uint32) []answer { return []answer{ask(itt, 0, 512)} }, initiator.ErrProtocol},
 		"a response to another task":           {func(itt, sn uint32) []answer { return []answer{response(itt+1, sn, scsi.Good)} }, initiator.ErrProtocol},
 		"a Reject":                             {func(itt, sn uint32) []answer { return []answer{reject} }, initiator.ErrProtocol},
@@ -251,13 +256,21 @@ func TestHostileTarget(t *testing.T) {
 		}
 	}
 	for name, out := range map[string]func(itt, sn uint32) []answer{
-		"an R2T behind the end": func(itt, sn uint32) []answer { return []answer{ask(itt, 4096, 512)} },
-		"an R2T of 4 GiB":       func(itt, sn uint32) []answer { return []answer{ask(itt, 0xffffff00, 0x200)} },
-		"an R2T of nothing":     func(itt, sn uint32) []answer { return []answer{ask(itt, 0, 0)} },
-		"data for a WRITE":      func(itt, sn uint32) []answer { return []answer{dataIn(itt, sn, 0, make([]byte, 512))} },
+		"an R2T behind the end":         func(itt, sn uint32) []answer { return []answer{ask(itt, 1<<20, 512)} },
+		"an R2T of 4 GiB":               func(itt, sn uint32) []answer { return []answer{ask(itt, 0xffffff00, 0x200)} },
+		"an R2T of nothing":             func(itt, sn uint32) []answer { return []answer{ask(itt, 0, 0)} },
+		"an R2T for what is not next":   func(itt, sn uint32) []answer { return []answer{ask(itt, 1<<20-512, 512)} },
+		"GOOD before all was asked for": func(itt, sn uint32) []answer { return []answer{response(itt, sn, scsi.Good)} },
+		"GOOD with a residual": func(itt, sn uint32) []answer {
+			a := answer{}
+			r := iscsi.Response{Response: iscsi.CommandCompleted, ITT: itt, Residual: iscsi.Residual{Underflow: true, Count: 512}, Numbers: iscsi.Numbers{StatSN: sn, ExpCmdSN: 1, MaxCmdSN: 100}}
+			r.Put(&a.h)
+			return []answer{a}
+		},
+		"data for a WRITE": func(itt, sn uint32) []answer { return []answer{dataIn(itt, sn, 0, make([]byte, 512))} },
 	} {
 		s := unit(t, func(h *iscsi.BHS, sn uint32) []answer { return out(h.ITT(), sn) })
-		if _, err := s.WriteAt(make([]byte, 4096), 0); !errors.Is(err, initiator.ErrProtocol) {
+		if _, err := s.WriteAt(make([]byte, 1<<20), 0); !errors.Is(err, initiator.ErrProtocol) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
