@@ -207,7 +207,13 @@ func mergeChange(s api.PeerSpec, c api.PeerChange) (api.PeerSpec, error) {
 	if names("no_path") && c.NoPath != config.NoPathFail {
 		replace("fail_after")
 	}
-	for _, k := range c.Set {
+	err = replaceKeys(&s, was, will, c.Set)
+	return s, err
+}
+
+// replaceKeys makes a spec of what it was, with some keys of what it will be. Keys without a value go.
+func replaceKeys[T any](spec *T, was, will map[string]json.RawMessage, set []string) error {
+	for _, k := range set {
 		if will[k] == nil {
 			delete(was, k)
 		} else {
@@ -216,14 +222,15 @@ func mergeChange(s api.PeerSpec, c api.PeerChange) (api.PeerSpec, error) {
 	}
 	data, err := json.Marshal(was)
 	if err != nil {
-		return s, err
+		return err
 	}
-	s = api.PeerSpec{}
-	return s, json.Unmarshal(data, &s)
+	var none T
+	*spec = none
+	return json.Unmarshal(data, spec)
 }
 
-func keysOf(s api.PeerSpec) (keys map[string]json.RawMessage, err error) {
-	data, err := json.Marshal(s)
+func keysOf(spec any) (keys map[string]json.RawMessage, err error) {
+	data, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
 	}

@@ -164,7 +164,74 @@ func AddTarget(mainFile string, s api.TargetSpec) (string, error) {
 		return "", problem
 	}
 	path, err := config.AddTarget(mainFile, c)
-	return path, declareError(err, "`ironwarp target lun add "+s.Name+"` adds LUNs; what else there is to change is in its file")
+	return path, declareError(err, "`ironwarp target set "+s.Name+"` changes it, and `ironwarp target lun add "+s.Name+"` adds LUNs")
+}
+
+// SetTarget changes a target's declaration like SetPeer. It fails as that does.
+func SetTarget(mainFile, name string, c api.TargetChange) (string, error) {
+	path, err := config.SetTarget(mainFile, name, func(t *config.Target) error {
+		s, err := changeTarget(targets.Spec(*t), c)
+		if err != nil {
+			return err
+		}
+		n, err := targets.Declaration(s)
+		if err != nil {
+			return err
+		}
+		if _, problem := targets.Secrets(n); problem != nil {
+			return problem
+		}
+		n.LUNs, n.Origin = t.LUNs, t.Origin
+		*t = n
+		return nil
+	})
+	return path, targetError(err, name)
+}
+
+// settable are the keys that SetTarget changes.
+var settable = []string{"alias", "port", "addresses", "peers", "initiators", "chap", "error_recovery_level", "insecure_undeclared", "iser", "redirect", "redirect_permanent"}
+
+// changeTarget returns a target with the keys of a change.
+func changeTarget(s api.TargetSpec, c api.TargetChange) (api.TargetSpec, error) {
+	for _, k := range c.Set {
+		if !slices.Contains(settable, k) {
+			return s, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("%q of target %s is not changed so", k, s.Name), Fix: "allowed: " + strings.Join(settable, ", ")}
+		}
+	}
+	hadUsers := len(s.CHAP) > 0
+	for _, name := range c.RemoveCHAP {
+		i := slices.IndexFunc(s.CHAP, func(u api.CHAPUser) bool { return u.User == name })
+		if i < 0 {
+			return s, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("target %s has no CHAP user %q", s.Name, name), Fix: "`ironwarp target show " + s.Name + "` lists them"}
+		}
+		s.CHAP = slices.Delete(s.CHAP, i, i+1)
+	}
+	names := slices.Contains(c.Set, "chap")
+	switch {
+	case names && len(c.CHAP) > 0:
+		for _, u := range c.CHAP {
+			i := slices.IndexFunc(s.CHAP, func(o api.CHAPUser) bool { return o.User == u.User })
+			if i < 0 {
+				s.CHAP = append(s.CHAP, u)
+				continue
+			}
+			o := &s.CHAP[i]
+			o.SecretFile, o.TargetUser, o.TargetSecretFile = cmp.Or(u.SecretFile, o.SecretFile), cmp.Or(u.TargetUser, o.TargetUser), cmp.Or(u.TargetSecretFile, o.TargetSecretFile)
+		}
+		c.CHAP = s.CHAP
+	case hadUsers && !names && len(s.CHAP) == 0:
+		return s, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("target %s would let in initiators without a secret: nobody else is left in its CHAP", s.Name),
+			Fix: "add another user in the same command, or say that nobody is to be asked: --no-chap"}
+	}
+	was, err := keysOf(s)
+	if err != nil {
+		return s, err
+	}
+	will, err := keysOf(c.TargetSpec)
+	if err == nil {
+		err = replaceKeys(&s, was, will, c.Set)
+	}
+	return s, err
 }
 
 // AddLUN gives a target one more LUN, or RemoveLUN takes one away, like SetPeer. It fails as that does.
@@ -261,6 +328,10 @@ func (d *Daemon) targetRoutes(mux *http.ServeMux) {
 	get(mux, "GET /v1/targets/{name}", func(r *http.Request) (api.Target, error) { return d.targetNamed(r.PathValue("name")) })
 	post(mux, "POST /v1/targets", func(r *http.Request, s api.TargetSpec) (api.Target, error) {
 		return d.declareTarget(r.Context(), s.Name, s.LUNs, func(main string) error { _, err := AddTarget(main, s); return err })
+	})
+	post(mux, "PATCH /v1/targets/{name}", func(r *http.Request, c api.TargetChange) (api.Target, error) {
+		name := r.PathValue("name")
+		return d.declareTarget(r.Context(), name, nil, func(main string) error { _, err := SetTarget(main, name, c); return err })
 	})
 	get(mux, "DELETE /v1/targets/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, d.removeTarget(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") != "")

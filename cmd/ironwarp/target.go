@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/ironwarp/ironwarp/chap"
@@ -21,24 +22,19 @@ func (w *ironwarp) targetCommand() *cli.Command {
 			{
 				Name: "add", Usage: "offer a target; its LUNs come with `lun add`, or the first with --path or --export", ArgsUsage: "NAME",
 				Description: "All that is asked of an initiator has to hold: its host is one of the peers, its name is one of the initiators,\nand it knows a secret. A peer with IPsec has --iscsi-port, on both hosts.",
-				Flags: remote(append(lunFlags(), configFlag(),
+				Flags: remote(append(append(lunFlags(), targetFlags()...),
 					&cli.StringFlag{Name: "iqn", Usage: "its iSCSI `NAME` (default: one of this host's name and NAME)"},
-					&cli.StringFlag{Name: "alias", Usage: "a `TEXT` that initiators show"},
-					&cli.StringSliceFlag{Name: "peer", Usage: "`PEER` whose initiators may log in; repeat for more"},
-					&cli.StringSliceFlag{Name: "initiator", Usage: "iSCSI `NAME` of an initiator that may log in (default: any on these peers); repeat for more"},
-					&cli.StringFlag{Name: "chap-user", Usage: "the initiator's `NAME` in CHAP"},
-					&cli.StringFlag{Name: "chap-secret-file", Usage: "`FILE` with its secret, mode 0600"},
-					&cli.StringFlag{Name: "target-user", Usage: "the target's `NAME` in CHAP, if it authenticates itself as well"},
-					&cli.StringFlag{Name: "target-secret-file", Usage: "`FILE` with the target's secret, mode 0600"},
-					&cli.StringSliceFlag{Name: "address", Usage: "`ADDRESS` of a portal (default: those at which the peers reach this host); repeat for more"},
-					&cli.UintFlag{Name: "port", Usage: "TCP `PORT` of the portals", Value: config.DefaultISCSIPort},
-					&cli.StringFlag{Name: "redirect", Usage: "send initiators to `ADDRESS`, with :PORT behind it if that is not 3260"},
-					&cli.BoolFlag{Name: "redirect-permanent", Usage: "and tell them that this is for good"},
-					&cli.UintFlag{Name: "error-recovery-level", Usage: "the highest `LEVEL` that initiators may have: 1 asks again for damaged data, 2 also keeps commands of a connection that fails for another", Value: config.DefaultErrorRecoveryLevel},
-					&cli.BoolFlag{Name: "iser", Usage: "serve it over RDMA as well; --iser=false over TCP alone", Value: true},
-					&cli.BoolFlag{Name: "insecure-undeclared", Usage: "hosts that are no peers may log in, in clear: for labs only"},
 				)...),
 				Action: w.targetAdd,
+			},
+			{
+				Name: "set", Usage: "change a target's settings", ArgsUsage: "NAME", BashComplete: w.completeTargets,
+				Description: "Settings without a flag stay as they are; one that is given empty ('') becomes the default, and a list is replaced as a whole.\nOf CHAP the user that is named is added, or gets other secrets. Sessions of those who may not log in any more end, others go on.",
+				Flags: remote(append(targetFlags(),
+					&cli.StringSliceFlag{Name: "remove-chap-user", Usage: "`NAME` of an initiator in CHAP that is not let in any more; repeat for more"},
+					&cli.BoolFlag{Name: "no-chap", Usage: "ask no initiator for a secret"},
+				)...),
+				Action: w.targetSet,
 			},
 			{Name: "rm", Usage: "stop offering it", ArgsUsage: "NAME", Action: w.targetRemove, BashComplete: w.completeTargets,
 				Flags: remote(configFlag(), &cli.BoolFlag{Name: "force", Usage: "also when it has sessions: their I/O fails"})},
@@ -61,31 +57,107 @@ func (w *ironwarp) targetCommand() *cli.Command {
 	}
 }
 
-func (w *ironwarp) targetAdd(c *cli.Context) error {
+// targetFlags are those of `target add` and `target set`.
+func targetFlags() []cli.Flag {
+	return []cli.Flag{
+		configFlag(),
+		&cli.StringFlag{Name: "alias", Usage: "a `TEXT` that initiators show"},
+		&cli.StringSliceFlag{Name: "peer", Usage: "`PEER` whose initiators may log in; repeat for more"},
+		&cli.StringSliceFlag{Name: "initiator", Usage: "iSCSI `NAME` of an initiator that may log in (default: any on these peers); repeat for more"},
+		&cli.StringFlag{Name: "chap-user", Usage: "the initiator's `NAME` in CHAP"},
+		&cli.StringFlag{Name: "chap-secret-file", Usage: "`FILE` with its secret, mode 0600"},
+		&cli.StringFlag{Name: "target-user", Usage: "the target's `NAME` in CHAP, if it authenticates itself as well"},
+		&cli.StringFlag{Name: "target-secret-file", Usage: "`FILE` with the target's secret, mode 0600"},
+		&cli.StringSliceFlag{Name: "address", Usage: "`ADDRESS` of a portal (default: those at which the peers reach this host); repeat for more"},
+		&cli.UintFlag{Name: "port", Usage: "TCP `PORT` of the portals", Value: config.DefaultISCSIPort},
+		&cli.StringFlag{Name: "redirect", Usage: "send initiators to `ADDRESS`, with :PORT behind it if that is not 3260"},
+		&cli.BoolFlag{Name: "redirect-permanent", Usage: "and tell them that this is for good"},
+		&cli.UintFlag{Name: "error-recovery-level", Usage: "the highest `LEVEL` that initiators may have: 1 asks again for damaged data, 2 also keeps commands of a connection that fails for another", Value: config.DefaultErrorRecoveryLevel},
+		&cli.BoolFlag{Name: "iser", Usage: "serve it over RDMA as well; --iser=false over TCP alone", Value: true},
+		&cli.BoolFlag{Name: "insecure-undeclared", Usage: "hosts that are no peers may log in, in clear: for labs only"},
+	}
+}
+
+// targetKeys are the keys of api.TargetSpec that flags are about.
+var targetKeys = map[string]string{"alias": "alias", "peer": "peers", "initiator": "initiators", "address": "addresses", "port": "port", "redirect": "redirect", "redirect-permanent": "redirect_permanent",
+	"error-recovery-level": "error_recovery_level", "iser": "iser", "insecure-undeclared": "insecure_undeclared", "chap-user": "chap", "no-chap": "chap"}
+
+// targetSpec is what the flags say of a target.
+func targetSpec(c *cli.Context) (spec api.TargetSpec, err error) {
 	if c.Uint("port") > 65535 {
-		return &usageError{msg: fmt.Sprintf("port %d is out of range", c.Uint("port")), fix: "allowed: 1 to 65535"}
+		return spec, &usageError{msg: fmt.Sprintf("port %d is out of range", c.Uint("port")), fix: "allowed: 1 to 65535"}
 	}
 	level := uint32(min(c.Uint("error-recovery-level"), config.MaxErrorRecoveryLevel+1))
 	if level > config.MaxErrorRecoveryLevel {
-		return &usageError{msg: "this is no error recovery level", fix: fmt.Sprintf("allowed: 0 to %d", config.MaxErrorRecoveryLevel)}
+		return spec, &usageError{msg: "this is no error recovery level", fix: fmt.Sprintf("allowed: 0 to %d", config.MaxErrorRecoveryLevel)}
 	}
-	spec := api.TargetSpec{Name: c.Args().First(), IQN: c.String("iqn"), Alias: c.String("alias"), Port: uint16(c.Uint("port")), Addresses: c.StringSlice("address"),
-		Peers: c.StringSlice("peer"), Initiators: c.StringSlice("initiator"), ErrorRecoveryLevel: &level, InsecureUndeclared: c.Bool("insecure-undeclared"), Redirect: c.String("redirect"), RedirectPermanent: c.Bool("redirect-permanent")}
+	spec = api.TargetSpec{Name: c.Args().First(), Alias: c.String("alias"), Port: uint16(c.Uint("port")), Addresses: given(c, "address"), Peers: given(c, "peer"), Initiators: given(c, "initiator"),
+		ErrorRecoveryLevel: &level, InsecureUndeclared: c.Bool("insecure-undeclared"), Redirect: c.String("redirect"), RedirectPermanent: c.Bool("redirect-permanent")}
 	if !c.Bool("iser") {
 		spec.ISER = new(bool)
 	}
-	secret, err := fileFlag(c, "chap-secret-file")
-	if err != nil {
-		return err
+	user := api.CHAPUser{User: c.String("chap-user"), TargetUser: c.String("target-user")}
+	if user.SecretFile, err = fileFlag(c, "chap-secret-file"); err != nil {
+		return spec, err
 	}
-	targetSecret, err := fileFlag(c, "target-secret-file")
-	if err != nil {
-		return err
+	if user.TargetSecretFile, err = fileFlag(c, "target-secret-file"); err != nil {
+		return spec, err
 	}
-	user := api.CHAPUser{User: c.String("chap-user"), SecretFile: secret, TargetUser: c.String("target-user"), TargetSecretFile: targetSecret}
 	if user != (api.CHAPUser{}) {
 		spec.CHAP = append(spec.CHAP, user)
 	}
+	return spec, nil
+}
+
+// given are the values of a flag, without empty ones.
+func given(c *cli.Context, flag string) []string {
+	return slices.DeleteFunc(c.StringSlice(flag), func(s string) bool { return s == "" })
+}
+
+func (w *ironwarp) targetSet(c *cli.Context) error {
+	spec, err := targetSpec(c)
+	if err != nil {
+		return err
+	}
+	name := spec.Name
+	change := api.TargetChange{TargetSpec: spec, RemoveCHAP: given(c, "remove-chap-user")}
+	for flag, key := range targetKeys {
+		if c.IsSet(flag) {
+			change.Set = append(change.Set, key)
+		}
+	}
+	slices.Sort(change.Set)
+	change.Set = slices.Compact(change.Set)
+	switch {
+	case len(spec.CHAP) > 0 && spec.CHAP[0].User == "":
+		return &usageError{msg: "a secret of CHAP, and nobody whose it is", fix: "name the initiator as well: --chap-user NAME"}
+	case len(spec.CHAP) > 0 && c.Bool("no-chap"):
+		return &usageError{msg: "--chap-user and --no-chap exclude each other", fix: "use one of them"}
+	case len(change.Set) == 0 && len(change.RemoveCHAP) == 0:
+		return &usageError{msg: "nothing to change", fix: "say what with flags, see `ironwarp target set --help`; `ironwarp target show " + name + "` shows the present settings"}
+	}
+	t := api.Target{TargetSpec: api.TargetSpec{Name: name}}
+	offline, err := w.change(c,
+		func(main string) (err error) { t.Source, err = daemon.SetTarget(main, name, change); return err },
+		func(cl *api.Client) (err error) { t, err = cl.SetTarget(c.Context, name, change); return err })
+	if err != nil {
+		return err
+	}
+	return w.print(c, t, func() {
+		w.printf("target %s changed: %s\n", t.Name, t.Source)
+		if offline {
+			w.printf("the daemon is not running; the change takes effect when it starts\n")
+		}
+		w.problem(t.Problem)
+	})
+}
+
+func (w *ironwarp) targetAdd(c *cli.Context) error {
+	spec, err := targetSpec(c)
+	if err != nil {
+		return err
+	}
+	spec.IQN = c.String("iqn")
 	l, some, err := lunOf(c)
 	if err != nil {
 		return err
@@ -236,9 +308,10 @@ func (w *ironwarp) chapGenerate(c *cli.Context) error {
 		v.Secret = text
 	}
 	return w.print(c, v, func() {
-		w.printf("a secret was written to %s\n", v.File)
 		if v.Secret != "" {
-			w.printf("%s\n", v.Secret)
+			w.printf("%s\n", v.Secret) // alone, for a pipe
+			return
 		}
+		w.printf("a secret was written to %s\n", v.File)
 	})
 }

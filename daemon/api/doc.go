@@ -15,7 +15,7 @@
 //	GET    /v1/exports         POST          list, add (ExportSpec)
 //	DELETE /v1/exports/NAME                  remove
 //	GET    /v1/targets         POST          iSCSI targets; add (TargetSpec)
-//	GET    /v1/targets/NAME    DELETE        show, remove
+//	GET    /v1/targets/NAME    PATCH DELETE  show, change (TargetChange), remove
 //	POST   /v1/targets/NAME/luns             add a LUN (LUNSpec)
 //	DELETE /v1/targets/NAME/luns/NUMBER      remove one
 //	GET    /v1/iscsi/sessions                sessions of initiators

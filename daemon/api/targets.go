@@ -42,6 +42,14 @@ type CHAPUser struct {
 	TargetSecretFile string `json:"target_secret_file,omitempty"`
 }
 
+// TargetChange changes a target's declaration. Its LUNs are added and removed one by one, and its IQN stays:
+// initiators and reservations know it by that.
+type TargetChange struct {
+	TargetSpec          // new values; of chap the users that are added or changed, which keep what is empty here
+	Set        []string `json:"set"`                   // the keys of TargetSpec that change, as JSON has them: without a value to their defaults
+	RemoveCHAP []string `json:"remove_chap,omitempty"` // users who are not let in any more
+}
+
 // LUNSpec declares a LUN: a disk that is an export's, or that has a path.
 type LUNSpec struct {
 	Number    int    `json:"number"`
@@ -129,6 +137,12 @@ func (c *Client) Target(ctx context.Context, name string) (v Target, err error) 
 // that is taken.
 func (c *Client) AddTarget(ctx context.Context, spec TargetSpec) (v Target, err error) {
 	return v, c.call(ctx, http.MethodPost, "/v1/targets", spec, &v)
+}
+
+// SetTarget changes what a target's declaration says, and applies it: sessions of those who may not log in any
+// more end. It fails as each call does, with CodeNotFound for an unknown name.
+func (c *Client) SetTarget(ctx context.Context, name string, change TargetChange) (v Target, err error) {
+	return v, c.call(ctx, http.MethodPatch, "/v1/targets/"+url.PathEscape(name), change, &v)
 }
 
 // RemoveTarget removes a target. While it has sessions force is needed, and their I/O fails from then
