@@ -8,7 +8,7 @@ hostname "$name"
 mkdir -p "$dir/changes" "$dir/work" "$r"
 mount -t overlay -o "lowerdir=$root,upperdir=$dir/changes,workdir=$dir/work" overlay "$r"
 echo "$name" >"$r/etc/hostname"
-tr -d - </proc/sys/kernel/random/uuid >"$r/etc/machine-id" # udev makes MAC addresses of it
+[ -e "$dir/changes/etc/machine-id" ] || tr -d - </proc/sys/kernel/random/uuid >"$r/etc/machine-id" # udev makes MAC addresses of it
 mount -t proc proc "$r/proc"
 mount -t sysfs sysfs "$r/sys"
 mount -t cgroup2 cgroup2 "$r/sys/fs/cgroup"
@@ -25,10 +25,13 @@ ln -s pts/ptmx "$r/dev/ptmx"
 ln -s /proc/self/fd "$r/dev/fd"; ln -s /proc/self/fd/0 "$r/dev/stdin"; ln -s /proc/self/fd/1 "$r/dev/stdout"; ln -s /proc/self/fd/2 "$r/dev/stderr"
 mount -t tmpfs tmpfs "$r/dev/shm"
 mount -t tmpfs -o mode=755 tmpfs "$r/run"
+# Where /dev is no devtmpfs, systemd listens to udev only if it finds this when it begins.
+[ ! -e "$r/lib/systemd/systemd-udevd" ] || { mkdir "$r/run/udev"; : >"$r/run/udev/control"; }
 mount -t tmpfs -o mode=1777 tmpfs "$r/tmp"
 cd "$r"
 mkdir -p .old
 pivot_root . .old
 umount -l /.old
 rmdir /.old
+mount --make-rshared / # as systemd has it where it is not in a container: what is unmounted is so for all services
 exec env -i container=lab PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb /lib/systemd/systemd --log-target=console --show-status=0

@@ -28,7 +28,8 @@ var bootScript string
 type Machine struct {
 	Host *lab.Host
 
-	dir    string
+	root   string // what it starts from
+	dir    string // what it has changed
 	cgroup string
 	pid    int // of its process 1, in this machine's numbering
 	cmd    *exec.Cmd
@@ -88,18 +89,31 @@ func cgroup2() (string, error) {
 	return "", errors.New("there are no cgroups of version 2, which systemd needs")
 }
 
+// boot makes the machine's files and starts it.
 func (m *Machine) boot(ctx context.Context, root string) error {
 	// Not in the lab's directory, which may be on an overlay itself.
 	dir, err := os.MkdirTemp("", "machine")
 	if err != nil {
 		return err
 	}
-	m.dir = dir
-	script := filepath.Join(dir, "boot.sh")
-	if err := errors.Join(os.WriteFile(script, []byte(bootScript), 0o700), os.Mkdir(m.cgroup, 0o755)); err != nil {
+	m.dir, m.root = dir, root
+	if err := os.WriteFile(m.script(), []byte(bootScript), 0o700); err != nil {
 		return err
 	}
-	console, err := os.Create(filepath.Join(dir, "console"))
+	if err := m.on(ctx); err != nil {
+		return err
+	}
+	return m.booted(ctx)
+}
+
+func (m *Machine) script() string { return filepath.Join(m.dir, "boot.sh") }
+
+// on starts the machine with the files it has, and waits for its systemd.
+func (m *Machine) on(ctx context.Context) error {
+	if err := os.Mkdir(m.cgroup, 0o755); err != nil {
+		return err
+	}
+	console, err := os.OpenFile(filepath.Join(m.dir, "console"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -107,7 +121,7 @@ func (m *Machine) boot(ctx context.Context, root string) error {
 	// The shell joins the cgroup before the new cgroup namespace is made of it.
 	const join = `echo $$ >"$1/cgroup.procs"; shift; exec "$@"`
 	m.cmd = exec.Command("sh", "-c", join, "sh", m.cgroup, "ip", "netns", "exec", m.Host.Namespace(),
-		"unshare", "-m", "-u", "-i", "-p", "-C", "--fork", "--kill-child", "sh", script, root, dir, m.Host.Name())
+		"unshare", "-m", "-u", "-i", "-p", "-C", "--fork", "--kill-child", "sh", m.script(), m.root, m.dir, m.Host.Name())
 	m.cmd.Stdout, m.cmd.Stderr = console, console
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := m.cmd.Start(); err != nil {
@@ -115,24 +129,94 @@ func (m *Machine) boot(ctx context.Context, root string) error {
 	}
 	m.exited = make(chan struct{})
 	go func() { _ = m.cmd.Wait(); close(m.exited) }()
+	if err := m.until(ctx, func() bool { m.pid = m.first(); return m.pid != 0 }); err != nil {
+		return fmt.Errorf("systemd has not begun: %w", err)
+	}
+	return nil
+}
+
+// booted waits until systemd has started its units.
+func (m *Machine) booted(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
-	found := "systemd has not begun"
-	err = m.until(ctx, func() bool {
-		if m.pid == 0 {
-			m.pid = m.first()
-		}
-		if m.pid == 0 {
-			return false
-		}
+	var found string
+	if err := m.until(ctx, func() bool {
 		out, _ := m.Run(ctx, "systemctl is-system-running --wait")
 		found = strings.TrimSpace(out)
 		return found == "running" || found == "degraded"
-	})
-	if err != nil {
+	}); err != nil {
 		return fmt.Errorf("%w: systemctl is-system-running: %s", err, found)
 	}
 	return nil
+}
+
+// ShutDown has systemd stop all units and end, for a test. Its files and its host's network
+// stay, and so does what the kernel has of it.
+func (m *Machine) ShutDown(t testing.TB) {
+	t.Helper()
+	m.Must(t, "systemctl poweroff --no-block")
+	select {
+	case <-m.exited:
+	case <-time.After(shutdownTimeout):
+		out, _ := m.Run(t.Context(), "systemctl list-jobs --no-pager; journalctl -b --no-pager -n 100")
+		t.Fatalf("%s has not shut down:\n%s", m.Host.Name(), out)
+	}
+	m.off(t)
+}
+
+// CutPower ends all processes at once, for a test. What is left is as after ShutDown, and gone takes away what
+// processes might wait for in their end.
+func (m *Machine) CutPower(t testing.TB, gone func()) {
+	t.Helper()
+	m.kill()
+	gone()
+	m.off(t)
+}
+
+// kill kills the machine's process 1, if it is there, and with it all others.
+func (m *Machine) kill() {
+	if m.cmd == nil || m.cmd.Process == nil {
+		return
+	}
+	if m.pid > 0 {
+		_ = syscall.Kill(m.pid, syscall.SIGKILL)
+	}
+	_ = m.cmd.Process.Kill()
+}
+
+// off kills the machine, and waits until all of it has ended.
+func (m *Machine) off(t testing.TB) {
+	t.Helper()
+	if m.kill(); m.cmd != nil && m.cmd.Process != nil {
+		<-m.exited
+	}
+	m.cmd, m.pid = nil, 0
+	// The kernel takes a moment to clean up what was in there.
+	var err error
+	for range 200 {
+		if err = removeCgroups(m.cgroup); err == nil {
+			return
+		}
+		<-time.After(pollEvery)
+	}
+	t.Errorf("end machine %s: %v", m.Host.Name(), err)
+}
+
+// PowerOn starts a machine that is off, for a test: its systemd has begun, no more.
+func (m *Machine) PowerOn(t testing.TB) {
+	t.Helper()
+	if err := m.on(t.Context()); err != nil {
+		t.Fatalf("start %s: %v\n%s", m.Host.Name(), err, m.console())
+	}
+}
+
+// Boot is PowerOn, and waits until the machine has started its units.
+func (m *Machine) Boot(t testing.TB) {
+	t.Helper()
+	m.PowerOn(t)
+	if err := m.booted(t.Context()); err != nil {
+		t.Fatalf("boot %s: %v\n%s", m.Host.Name(), err, m.console())
+	}
 }
 
 // first finds the process that is number 1 in the machine.
@@ -241,24 +325,10 @@ func (m *Machine) console() string {
 	return string(b)
 }
 
-// end kills the machine's process 1, and with it all others.
+// end ends the machine and removes its files.
 func (m *Machine) end(t testing.TB) {
-	if m.cmd != nil && m.cmd.Process != nil {
-		if m.pid > 0 {
-			_ = syscall.Kill(m.pid, syscall.SIGKILL)
-		}
-		_ = m.cmd.Process.Kill()
-		<-m.exited
-	}
-	// The kernel takes a moment to clean up what was in there.
-	var err error
-	for range 200 {
-		if err = removeCgroups(m.cgroup); err == nil {
-			break
-		}
-		<-time.After(pollEvery)
-	}
-	if err := errors.Join(err, os.RemoveAll(m.dir)); err != nil {
+	m.off(t)
+	if err := os.RemoveAll(m.dir); err != nil {
 		t.Errorf("clear machine %s away: %v", m.Host.Name(), err)
 	}
 }
@@ -278,7 +348,9 @@ func removeCgroups(dir string) error {
 
 const (
 	bootTimeout = 10 * time.Minute
-	pollEvery   = 50 * time.Millisecond
+	// shutdownTimeout is longer than systemd's, after which it kills what does not end.
+	shutdownTimeout = 3 * time.Minute
+	pollEvery       = 50 * time.Millisecond
 	// outputTime is how long others may hold the output of a command that has ended.
 	outputTime = 10 * time.Second
 )

@@ -71,12 +71,13 @@ func online(commands []string) bool {
 	})
 }
 
-// withoutNBD returns the commands before the first that needs the kernel's nbd,
-// and the others.
-func withoutNBD(commands []string) (before, rest []string) {
-	i := slices.IndexFunc(commands, func(c string) bool { return strings.Contains(c, "modprobe nbd") })
-	if i < 0 {
-		return commands, nil
+// withoutNBD returns what is typed on a kernel that has no nbd: the disk is attached as a
+// socket, and what comes after that is left out.
+func withoutNBD(commands []string) (typed, left []string) {
+	for i, c := range commands {
+		if strings.Contains(c, "attach --device ") {
+			return append(slices.Clone(commands[:i]), strings.Replace(c, "--device ", "", 1)), commands[i+1:]
+		}
 	}
-	return commands[:i], commands[i:]
+	return commands, nil
 }
