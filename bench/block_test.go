@@ -10,15 +10,16 @@ func TestBlockRowsNameServersAndJobsThatThereAre(t *testing.T) {
 		rows    []row
 		servers map[string]startServer
 	}{
-		"fio":                {slices.Concat(fioRows(), vhostRows(), versionRows("")), blockServers},
-		"fio and an old one": {versionRows("old/ironwarp"), blockServersAnd("old/ironwarp")},
-		"fio over sctp-udp":  {fioSCTPRows(), blockServers},
-		"disk through ESP":   {espDiskRows(), (*diskHosts)(nil).espDisks()},
-		"shaped paths":       {shapedRows(), (*diskHosts)(nil).shapedDisks()},
-		"kernel NVMe/TCP":    {guestDiskRows(), guestDisks},
-		"lost path":          {lostPathRows(), (*diskHosts)(nil).losingDisks()},
-		"iSCSI":              {slices.Concat(tgtRows(), nbdkitISCSIRows(), digestRows()), iscsiServers},
-		"iSER":               {iserRows(), iserServers},
+		"fio":                     {slices.Concat(fioRows(), vhostRows(), versionRows("")), blockServers},
+		"fio and an old one":      {versionRows("old/ironwarp"), blockServersAnd("old/ironwarp")},
+		"fio over sctp-udp":       {fioSCTPRows(), blockServers},
+		"disk through ESP":        {espDiskRows(), (*diskHosts)(nil).espDisks()},
+		"shaped paths":            {shapedRows(), (*diskHosts)(nil).shapedDisks()},
+		"kernel NVMe/TCP":         {guestDiskRows(), guestDisks},
+		"the kernel's initiators": {guestISCSIRows(), kernelInitiators},
+		"lost path":               {lostPathRows(), (*diskHosts)(nil).losingDisks()},
+		"iSCSI":                   {slices.Concat(tgtRows(), nbdkitISCSIRows(), digestRows()), iscsiServers},
+		"iSER":                    {iserRows(), iserServers},
 	} {
 		if len(group.rows) == 0 {
 			t.Errorf("%s has no rows", name)

@@ -49,7 +49,7 @@ ip netns exec B rdma link add siwb type siw netdev vb || fail "there is no siw"
 
 // guests are all of them, by their roles.
 func guests() map[string]guest {
-	return map[string]guest{siwGuest.role: siwGuest, sctpGuest.role: sctpGuest, diskGuest.role: diskGuest}
+	return map[string]guest{siwGuest.role: siwGuest, sctpGuest.role: sctpGuest, diskGuest.role: diskGuest, iscsiGuest.role: iscsiGuest}
 }
 
 // measure runs the rounds of the named contenders and writes them to path.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +29,7 @@ var iscsiServers = map[string]startServer{
 	"target, both digests": ownClient(startISCSI, overTCP("CRC32C")),
 }
 
-// startISCSI starts a daemon with a copy of image, which it locks, as LUN 0 of a target.
+// startISCSI starts a daemon with a copy of image, which it locks, as LUN 0 of a target on loopback.
 func startISCSI(ctx context.Context, b *bench, dir, _ string) (*blockServer, error) {
 	var ports [3]int // of the daemon, of the peer that the initiator's host is, of the target
 	for i := range ports {
@@ -38,6 +39,12 @@ func startISCSI(ctx context.Context, b *bench, dir, _ string) (*blockServer, err
 		}
 		ports[i] = port
 	}
+	at := portal{address: fmt.Sprintf("127.0.0.1:%d", ports[2])}
+	return startTargetAt(ctx, b, dir, at, fmt.Sprintf("listen: {port: %d, addresses: [127.0.0.1]}\npeers: [{name: initiator, address: 127.0.0.1, port: %d, protection: loopback}]\n", ports[0], ports[1]))
+}
+
+// startTargetAt starts a daemon with an image of its own as LUN 0 of a target, for the initiators of a peer of that name.
+func startTargetAt(ctx context.Context, b *bench, dir string, at portal, hosts string, prefix ...string) (*blockServer, error) {
 	dir, err := os.MkdirTemp(dir, "")
 	if err != nil {
 		return nil, err
@@ -46,20 +53,19 @@ func startISCSI(ctx context.Context, b *bench, dir, _ string) (*blockServer, err
 	if err := makeImage(disk); err != nil {
 		return nil, err
 	}
-	d := &daemon{name: "target", binary: b.ironwarp, dir: filepath.Join(dir, "target")}
-	p, err := d.start(ctx, fmt.Sprintf(`listen: {port: %d, addresses: [127.0.0.1]}
-peers:
-  - {name: initiator, address: 127.0.0.1, port: %d, protection: loopback}
-targets:
-  - {name: disk, iqn: %q, port: %d, addresses: [127.0.0.1], peers: [initiator], luns: [{number: 0, path: %q}]}
-`, ports[0], ports[1], benchIQN, ports[2], disk))
+	host, port, err := net.SplitHostPort(at.address)
 	if err != nil {
 		return nil, err
 	}
-	at := api.NewClient(d.socket())
-	defer at.Close()
+	d := &daemon{name: "target", binary: b.ironwarp, dir: filepath.Join(dir, "target"), prefix: prefix}
+	p, err := d.start(ctx, hosts+fmt.Sprintf("targets: [{name: disk, iqn: %q, port: %s, addresses: [%s], peers: [initiator], luns: [{number: %d, path: %q}]}]\n", benchIQN, port, host, at.lun, disk))
+	if err != nil {
+		return nil, err
+	}
+	c := api.NewClient(d.socket())
+	defer c.Close()
 	if err := p.ready(ctx, func() error {
-		v, err := at.Target(ctx, "disk")
+		v, err := c.Target(ctx, "disk")
 		if err == nil && v.State != api.TargetReady {
 			err = fmt.Errorf("the target is %v", v.State)
 		}
@@ -67,7 +73,7 @@ targets:
 	}); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	return &blockServer{iscsi: portal{address: fmt.Sprintf("127.0.0.1:%d", ports[2])}, pids: []int{p.pid()}, closer: p}, nil
+	return &blockServer{iscsi: at, pids: []int{p.pid()}, closer: p}, nil
 }
 
 // portal is where a target has a LUN.
@@ -96,22 +102,30 @@ func startTGT(ctx context.Context, _ *bench, dir, image string) (*blockServer, e
 		return nil, err
 	}
 	s.iscsi = at
-	commands := [][]string{
+	var more [][]string
+	for _, x := range tgtSettings {
+		more = append(more, []string{"--mode", "target", "--op", "update", "--name", x.key, "--value", x.value})
+	}
+	if err := offerByTGT(ctx, control, "iscsi", image, at, more...); err != nil {
+		return nil, errors.Join(err, s.closer.Close())
+	}
+	return s, nil
+}
+
+// offerByTGT has a tgtd offer image by one of its drivers, and carries out more of its administrator's commands.
+func offerByTGT(ctx context.Context, control, driver, image string, at portal, more ...[]string) error {
+	for _, args := range append([][]string{
 		{"--mode", "target", "--op", "new", "--targetname", benchIQN},
 		{"--mode", "logicalunit", "--op", "new", "--lun", strconv.Itoa(at.lun), "--backing-store", image},
 		{"--mode", "target", "--op", "bind", "--initiator-address", "ALL"},
-	}
-	for _, x := range tgtSettings {
-		commands = append(commands, []string{"--mode", "target", "--op", "update", "--name", x.key, "--value", x.value})
-	}
-	for _, args := range commands {
-		cmd := exec.CommandContext(ctx, "tgtadm", append([]string{"--lld", "iscsi", "--tid", "1"}, args...)...)
+	}, more...) {
+		cmd := exec.CommandContext(ctx, "tgtadm", append([]string{"--lld", driver, "--tid", "1"}, args...)...)
 		cmd.Env = append(os.Environ(), control)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return nil, errors.Join(fmt.Errorf("%v: %w: %s", cmd.Args, err, out), s.closer.Close())
+			return fmt.Errorf("%v: %w: %s", cmd.Args, err, out)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // openISCSI is openBlock with iscsiServers, on a machine that has QEMU's initiator and all programs.

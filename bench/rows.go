@@ -28,6 +28,7 @@ func groups(old string) []group {
 		{name: "attacks", rounds: 3, open: openAttacks, rows: attackRows()},
 		{name: "soft-iWARP", rounds: 5, elsewhere: siwGuest.run, rows: siwRows()},
 		{name: diskGuest.name, rounds: 3, elsewhere: diskGuest.run, rows: guestDiskRows()},
+		{name: iscsiGuest.name, rounds: 3, elsewhere: iscsiGuest.run, rows: guestISCSIRows()},
 	}
 	return append(append(gs, sctpGroups()...), growthGroups()...)
 }

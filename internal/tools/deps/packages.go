@@ -29,7 +29,8 @@ var (
 	file       = debPackage{"file", []string{"file"}, "nbdinfo runs it, and writes broken JSON without"}
 	qemuUtils  = debPackage{"qemu-utils", []string{"qemu-img", "qemu-io", "qemu-nbd"}, "an independent NBD client and server"}
 	libiscsi   = debPackage{"libiscsi-bin", []string{"iscsi-ls", "iscsi-inq", "iscsi-test-cu"}, "an independent iSCSI initiator, and its suite"}
-	openISCSI  = debPackage{"open-iscsi", []string{"iscsiadm", "iscsid"}, "has the kernel of the virtual machine log in to our iSCSI target"}
+	openISCSI  = debPackage{"open-iscsi", []string{"iscsiadm", "iscsid"}, "has the kernel of the virtual machine log in to iSCSI targets"}
+	multipath  = debPackage{"multipath-tools", []string{"multipathd", "mpathpersist"}, "takes two ways to our iSCSI target for one disk"}
 	sg3        = debPackage{"sg3-utils", []string{"sg_persist", "sg_xcopy"}, "SCSI commands by hand, to our iSCSI target"}
 	qemuBlock  = debPackage{"qemu-block-extra", []string{"/usr/lib/*/qemu/block-iscsi.so"}, "QEMU's iSCSI initiator"}
 	qemu       = debPackage{"qemu-system-x86", []string{"qemu-system-x86_64"}, "the virtual machine"}
@@ -58,7 +59,7 @@ var sets = map[string][]debPackage{
 	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, libiscsi, qemuBlock, bootstrap, netbase, zsh, fish},
 	"demo":     {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, e2fsprogs, fio, libnbd},
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
-	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest},
+	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest, openISCSI},
 	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev,
-		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, sg3},
+		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, sg3, multipath, libiscsi},
 }
