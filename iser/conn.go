@@ -276,6 +276,9 @@ func (c *Conn) Register(b []byte) (any, error) { return c.pd.RegisterMR(b, verbs
 // Deregister implements iscsi.Registrar.
 func (c *Conn) Deregister(memory any) { memory.(*verbs.MR).Deregister() }
 
+// Invalidates reports whether the initiator takes Sends with Invalidate, as it has said in MPA's request.
+func (c *Conn) Invalidates() bool { return c.invalidates }
+
 // Addr returns the addresses of this end and of the initiator's.
 func (c *Conn) Addr() (local, remote net.Addr) { return c.local, c.remote }
 

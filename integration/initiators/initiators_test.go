@@ -37,12 +37,13 @@ const (
 	targetName    = "iqn.2026-01.org.ironwarp:disk"
 	initiatorName = "iqn.2026-01.org.ironwarp:initiator"
 	portal        = "10.9.0.2:3260"
+	secondPortal  = "10.9.1.2:3260"
 	diskSize      = 64 << 20
 )
 
 func TestMain(m *testing.M) {
-	if file := os.Getenv(serveVar); file != "" {
-		if err := serve(file); err != nil {
+	if files := os.Getenv(serveVar); files != "" {
+		if err := serve(filepath.SplitList(files)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -51,23 +52,37 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve is the target: one unit, one port for RDMA and for TCP.
-func serve(file string) error {
+// kinds are what the units of serve are like, in the order of their numbers.
+var kinds = [...]lu.Config{{}, {Removable: true, BlockSize: 4096}, {ReadOnly: true}}
+
+// serve is the target: a unit for each file, one port for RDMA and for TCP.
+func serve(files []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	st, err := backing.Open(file, backing.Options{})
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	u, err := lu.New(lu.Config{Medium: st})
-	if err != nil {
-		return err
-	}
 	d := &lu.Device{}
+	for i, file := range files {
+		cfg := kinds[i]
+		st, err := backing.Open(file, backing.Options{ReadOnly: cfg.ReadOnly})
+		if err != nil {
+			return err
+		}
+		defer st.Close()
+		cfg.Medium = st
+		u, err := lu.New(cfg)
+		if err != nil {
+			return err
+		}
+		if err := d.Add(uint16(i), u); err != nil {
+			return err
+		}
+	}
 	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
-	srv := target.NewServer(target.Config{Logger: log})
-	if err := errors.Join(d.Add(0, u), srv.Add(&target.Target{Name: targetName, Device: d})); err != nil {
+	cfg := target.Config{Logger: log}
+	if len(files) > 1 {
+		cfg.Ping = -1 // libiscsi's suite sleeps for longer than a ping waits
+	}
+	srv := target.NewServer(cfg)
+	if err := srv.Add(&target.Target{Name: targetName, Device: d}); err != nil {
 		return err
 	}
 	dev, err := verbs.Open(verbs.Config{})
@@ -79,15 +94,18 @@ func serve(file string) error {
 	if err != nil {
 		return err
 	}
-	local := netip.MustParseAddrPort(portal)
-	ln, err := dev.Listen(ctx, local, verbs.ListenConfig{
-		Transport: &transport.Config{Protector: transport.Plaintext(log, netip.MustParseAddr("10.9.0.1"))}, Streaming: true,
-		OnFailed: func(f transport.Flow, err error) { log.Info("a stream does not start", "flow", f, "error", err) },
-	})
-	if err != nil {
-		return err
+	served := make(chan error)
+	for _, at := range []netip.AddrPort{netip.MustParseAddrPort(portal), netip.MustParseAddrPort(secondPortal)} {
+		ln, err := dev.Listen(ctx, at, verbs.ListenConfig{
+			Transport: &transport.Config{Protector: transport.Plaintext(log, at.Addr().Prev())}, Streaming: true,
+			OnFailed: func(f transport.Flow, err error) { log.Info("a stream does not start", "flow", f, "error", err) },
+		})
+		if err != nil {
+			return err
+		}
+		go func() { served <- srv.ServeRDMA(ctx, ln, ulp) }()
 	}
-	return srv.ServeRDMA(ctx, ln, ulp)
+	return errors.Join(<-served, <-served)
 }
 
 const script = `
@@ -96,21 +114,25 @@ modprobe -a veth siw rdma_ucm ib_uverbs ib_iser iscsi_tcp sd_mod ext4 crc32c_gen
 mkdir -p /etc/iscsi
 echo InitiatorName=%s >/etc/iscsi/initiatorname.iscsi
 ip netns add B
-ip link add va type veth peer name vb netns B
-ip addr add 10.9.0.1/24 dev va
-ip -n B addr add 10.9.0.2/24 dev vb
-ip link set va up
-ip -n B link set vb up
+for n in 0 1; do
+	ip link add va$n type veth peer name vb$n netns B
+	ip addr add 10.9.$n.1/24 dev va$n
+	ip -n B addr add 10.9.$n.2/24 dev vb$n
+	ip link set va$n up
+	ip -n B link set vb$n up
+done
 ip -n B link set lo up
-rdma link add siwa type siw netdev va
+rdma link add siwa type siw netdev va0
+ulimit -l unlimited # siw does not ask whether it is root
 iscsid -f >/run/iscsid.log 2>&1 &
-export %s=1
+%s
 cd %s
-exec %s -test.v -test.timeout 10m -test.run '^%s$'
+exec %s -test.v -test.timeout %s -test.run '^%s$'
 `
 
-// inMachine runs the calling test in the virtual machine, and returns what was printed there. It returns false there.
-func inMachine(t *testing.T) (output string, ran bool) {
+// inMachine runs the calling test in the virtual machine, with some variables of the environment, and returns what was
+// printed there. It returns false there.
+func inMachine(t *testing.T, variables ...string) (output string, ran bool) {
 	t.Helper()
 	if os.Getenv(insideVar) != "" {
 		return "", false
@@ -122,30 +144,46 @@ func inMachine(t *testing.T) (output string, ran bool) {
 	if _, err := exec.LookPath("iscsiadm"); err != nil {
 		t.Skipf("needs open-iscsi: %v", err)
 	}
-	return vm.RunTest(t, cache, vm.Options{Timeout: 10 * time.Minute, Memory: 2048}, func(here, self string) string {
-		return fmt.Sprintf(script, initiatorName, insideVar, here, self, t.Name())
+	limit := 10 * time.Minute
+	if os.Getenv(suiteVar) != "" {
+		limit = 40 * time.Minute
+	}
+	environment := "export " + insideVar + "=1"
+	for _, name := range variables {
+		environment += fmt.Sprintf(" %s='%s'", name, os.Getenv(name))
+	}
+	return vm.RunTest(t, cache, vm.Options{Timeout: limit + time.Minute, Memory: 2048}, func(here, self string) string {
+		return fmt.Sprintf(script, initiatorName, environment, here, self, limit, t.Name())
 	}), true
 }
 
 // scene is the target in a process and a network namespace of its own.
 type scene struct {
 	t    *testing.T
-	file string
+	file string // of the first unit
 	cmd  *exec.Cmd
 }
 
-func newScene(t *testing.T) *scene {
+// newScene starts a target with so many units, each like its kind.
+func newScene(t *testing.T, units int) *scene {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &scene{t: t, file: "/dev/shm/disk"}
-	if err := errors.Join(os.WriteFile(s.file, nil, 0o600), os.Truncate(s.file, diskSize)); err != nil {
-		t.Fatal(err)
+	files := make([]string, units)
+	for i := range files {
+		files[i] = s.file
+		if i > 0 {
+			files[i] += fmt.Sprint(i)
+		}
+		if err := errors.Join(os.WriteFile(files[i], nil, 0o600), os.Truncate(files[i], diskSize)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s.cmd = exec.Command("ip", "netns", "exec", "B", self)
-	s.cmd.Env = append(os.Environ(), serveVar+"="+s.file)
+	s.cmd.Env = append(os.Environ(), serveVar+"="+strings.Join(files, string(filepath.ListSeparator)))
 	s.cmd.Stdout, s.cmd.Stderr = t.Output(), t.Output()
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -182,14 +220,20 @@ func (s *scene) run(name string, args ...string) string {
 // login has the kernel log in by an interface of open-iscsi, default (TCP) or iser, and returns the disk.
 func (s *scene) login(iface string, settings ...string) string {
 	s.t.Helper()
-	s.run("iscsiadm", "-m", "node", "-o", "new", "-T", targetName, "-p", portal, "-I", iface)
+	s.loginAt(portal, iface, settings...)
+	return "/dev/" + strings.TrimSpace(s.run("sh", "-c", "until ls /sys/class/iscsi_session/*/device/target*/*/block/* >/dev/null 2>&1; do :; done; basename $(dirname $(ls -d /sys/class/iscsi_session/*/device/target*/*/block/sd*/size))"))
+}
+
+// loginAt is login at a portal.
+func (s *scene) loginAt(at, iface string, settings ...string) {
+	s.t.Helper()
+	s.run("iscsiadm", "-m", "node", "-o", "new", "-T", targetName, "-p", at, "-I", iface)
 	s.t.Cleanup(func() { exec.Command("iscsiadm", "-m", "node", "--logoutall=all").Run() }) // if the test has failed
 	for _, kv := range append(settings, "node.session.timeo.replacement_timeout=5", "node.session.initial_login_retry_max=2", "node.conn[0].timeo.login_timeout=15") {
 		name, value, _ := strings.Cut(kv, "=")
-		s.run("iscsiadm", "-m", "node", "-T", targetName, "-p", portal, "-I", iface, "-o", "update", "-n", name, "-v", value)
+		s.run("iscsiadm", "-m", "node", "-T", targetName, "-p", at, "-I", iface, "-o", "update", "-n", name, "-v", value)
 	}
-	s.run("iscsiadm", "-m", "node", "-T", targetName, "-p", portal, "-I", iface, "--login")
-	return "/dev/" + strings.TrimSpace(s.run("sh", "-c", "until ls /sys/class/iscsi_session/*/device/target*/*/block/* >/dev/null 2>&1; do :; done; basename $(dirname $(ls -d /sys/class/iscsi_session/*/device/target*/*/block/sd*/size))"))
+	s.run("iscsiadm", "-m", "node", "-T", targetName, "-p", at, "-I", iface, "--login")
 }
 
 func (s *scene) logout(iface string) {
@@ -225,7 +269,7 @@ func TestKernelISER(t *testing.T) {
 	if _, ran := inMachine(t); ran {
 		return
 	}
-	s := newScene(t)
+	s := newScene(t, 1)
 	s.run("iscsiadm", "-m", "discoverydb", "-t", "st", "-p", portal, "-I", "iser", "-o", "new")
 	s.run("iscsiadm", "-m", "discoverydb", "-t", "st", "-p", portal, "-I", "iser", "-o", "update", "-n", "discovery.sendtargets.use_discoveryd", "-v", "No")
 	if found := s.run("iscsiadm", "-m", "discovery", "-t", "st", "-p", portal, "-I", "iser"); !strings.Contains(found, targetName) {
@@ -243,7 +287,7 @@ func TestKernelTCP(t *testing.T) {
 	if _, ran := inMachine(t); ran {
 		return
 	}
-	s := newScene(t)
+	s := newScene(t, 1)
 	s.use(s.login("default", "node.conn[0].iscsi.HeaderDigest=CRC32C", "node.conn[0].iscsi.DataDigest=CRC32C"))
 	s.logout("default")
 	s.stop()

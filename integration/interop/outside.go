@@ -42,6 +42,10 @@ var outsides = []outside{
 		what: "ib_iser over soft-iWARP", document: iscsiHead, mayLack: true},
 	{part: partISCSI, log: "initiators", test: "TestKernelTCP", limit: 10 * time.Minute, title: "the kernel's iSCSI initiator",
 		what: "iscsi_tcp", document: iscsiTCPHead, mayLack: true},
+	{part: partISCSI, log: "initiators", test: "TestMultipath", limit: 10 * time.Minute, title: "multipath-tools",
+		what: "multipath-tools with two portals", document: multipathHead, mayLack: true},
+	{part: partISCSI, log: "initiators", test: "TestLibiscsiISER", limit: 12 * time.Minute, title: "libiscsi's suite over iSER",
+		what: "libiscsi's suite over iSER", document: libiscsiHead, mayLack: true},
 	{part: partISCSI, log: "newcomer", test: "TestDiskForAnyInitiator", limit: 15 * time.Minute, title: "a disk for any initiator",
 		what: "README's disk for any iSCSI initiator", document: anyInitiatorHead, mayLack: true},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
@@ -186,6 +190,23 @@ The same with iscsi_tcp, with digests, at the same port.
 
 `
 
+const multipathHead = `
+## Multipath
+
+In the virtual machine iscsi_tcp logs in at two portals of our target, by two wires, and multipath-tools make one disk of the two, with ALUA. fio
+writes and verifies a file system on it while either wire is down in turn; in the end the disk is compared with the target's file. Meanwhile
+the disk is reserved, by persistent reservations of both paths.
+
+`
+
+const libiscsiHead = `
+## libiscsi's suite over iSER
+
+In the virtual machine libiscsi's own iSER, on Linux' verbs and soft-iWARP, runs its suite, a process for each test, against our target. libiscsi 1.19 frees a
+connection that its thread still uses, and then crashes, whatever the target: a library put in front keeps it.
+
+`
+
 const anyInitiatorHead = `
 ## A disk for any initiator
 
@@ -200,6 +221,8 @@ const mountedHead = `
 ## Hosts with systemd
 
 In the virtual machine are two machines whose process 1 is Debian's systemd; on these the commands of "Two hosts by hand" in
-[README.md](../README.md) are run as they stand there, but that the program has been built before and the packages are installed.
+[README.md](../README.md) are run as they stand there, but that the program has been built before and the packages are installed. The disk stays mounted while
+either daemon is restarted; it is unmounted by a shutdown and mounted by the next boot, and mounted again after a power cut, as soon as the other host's daemon, which was
+away, is back.
 
 `

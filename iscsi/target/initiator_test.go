@@ -224,12 +224,14 @@ func fromStream(t *testing.T, s *served, isid byte, keys ...string) *initiator {
 	return c
 }
 
+const withoutInvalidate = "RDMA without Send with Invalidate, one Read at a time"
+
 // ways are all of them.
 var ways = []way{
 	{"TCP", false, overTCP},
 	{"TCP beside RDMA", true, overTCP},
 	{"RDMA", true, inRDMA(isertest.Options{IRD: 8, Invalidates: true})},
-	{"RDMA without Send with Invalidate, one Read at a time", true, inRDMA(isertest.Options{IRD: 1})},
+	{withoutInvalidate, true, inRDMA(isertest.Options{IRD: 1})},
 	{"streaming mode, then RDMA", true, fromStream},
 }
 

@@ -108,7 +108,16 @@ func (l *overRDMA) paused() bool { return l.prot.Paused() }
 
 func (l *overRDMA) peer() string { return string(l.prot.Peer()) }
 
-func (l *overRDMA) offers() (*iscsi.Values, bool) { return l.ours, true }
+// offers has initiators that do not take Sends with Invalidate send no data of their own accord: libiscsi, which is one
+// of these, names immediate data in the header of a command, and does not send them over iSER.
+func (l *overRDMA) offers() (*iscsi.Values, bool) {
+	if l.Invalidates() {
+		return l.ours, true
+	}
+	v := *l.ours
+	v[iscsi.KeyImmediateData], v[iscsi.KeyInitialR2T] = 0, 1
+	return &v, true
+}
 
 func (l *overRDMA) mover(*iscsi.Values) (iscsi.Datamover, error) { return l.Conn, nil }
 

@@ -1,16 +1,15 @@
 package target_test
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/iscsi/libiscsitest"
 	"github.com/ironwarp/ironwarp/iscsi/target"
 	"github.com/ironwarp/ironwarp/scsi/lu"
 )
@@ -27,16 +26,14 @@ var notPassed = map[string]string{
 
 // partly are tests that go through the kinds of SANITIZE and skip the one that is not there.
 var partly = map[string]string{
-	"SCSI.Sanitize.Readonly":     "[SKIPPED] SANITIZE CRYPTO_ERASE",
-	"SCSI.Sanitize.Reservations": "[SKIPPED] SANITIZE CRYPTO_ERASE",
+	"SCSI.Sanitize.Readonly":     "SANITIZE CRYPTO_ERASE",
+	"SCSI.Sanitize.Reservations": "SANITIZE CRYPTO_ERASE",
 }
 
 // why returns the reason of a test or of its family.
 func why(name string) string {
 	return notPassed[name] + notPassed[name[:strings.LastIndex(name, ".")]]
 }
-
-var failedAsserts = regexp.MustCompile(`asserts\s+\d+\s+\d+\s+\d+\s+(\d+)`)
 
 // slowMedium takes a tenth of a second for what fills a buffer: as long for the whole disk as a test needs that
 // looks at a unit while it is sanitized.
@@ -60,7 +57,7 @@ const slowLUN = 3
 // 4096 bytes) and a read-only unit, until it has passed over one of them without being skipped. Nobody is asked
 // whether he is there: tests sleep for a minute.
 func TestLibiscsiSuite(t *testing.T) {
-	path, err := exec.LookPath("iscsi-test-cu")
+	suite, err := libiscsitest.Find()
 	if err != nil {
 		t.Skipf("needs iscsi-test-cu: %v", err)
 	}
@@ -68,45 +65,31 @@ func TestLibiscsiSuite(t *testing.T) {
 	if !run {
 		t.Skip("300 processes take minutes: set IRONWARP_ISCSI_SUITE, to a part of the names or to nothing")
 	}
-	list, _ := exec.Command(path, "-l").Output()
 	s := serve(t, target.Config{Ping: -1}, nil, unit{size: 100 << 20}, unit{size: 100 << 20, removable: true, block: 4096}, unit{size: 100 << 20, readOnly: true},
 		unit{size: 100 << 20, medium: func(m lu.Medium) lu.Medium { return slowMedium{m} }})
 	all, passed := 0, 0
-	for name := range strings.FieldsSeq(string(list)) {
-		if f := strings.Split(name, "."); len(f) != 3 || f[0] != "SCSI" && f[0] != "iSCSI" || !strings.Contains(name, only) {
+	for _, name := range suite.Tests(t.Context()) {
+		if !strings.Contains(name, only) {
 			continue
 		}
 		all++
-		var verdicts []string
-		ok := false
+		var verdicts []libiscsitest.Verdict
 		first, end, limit := 0, slowLUN, 40*time.Second
 		if name == "SCSI.Sanitize.Reset" {
 			first, end, limit = slowLUN, slowLUN+1, 160*time.Second // it looks every minute whether it is over
 		}
-		for lun := first; lun < end && !ok; lun++ {
-			url := fmt.Sprintf("iscsi://%s/%s/%d", s.address, targetName, lun)
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			out, err := exec.CommandContext(ctx, path, "-d", "-S", "-V", "-t", "ALL."+name[strings.Index(name, ".")+1:], url, url).CombinedOutput()
-			cancel()
-			m := failedAsserts.FindStringSubmatch(string(out))
-			if part := partly[name]; part != "" {
-				out = []byte(strings.ReplaceAll(string(out), part, ""))
-			}
-			switch {
-			case m == nil || m[1] != "0":
-				verdicts = append(verdicts, "failed")
-				if why(name) == "" {
-					t.Logf("%s, LUN %d: %v\n%s", name, lun, err, last(string(out), 40))
-				}
-			case strings.Contains(string(out), "[SKIPPED]") || strings.Contains(string(out), "[SKIPPING]"):
-				verdicts = append(verdicts, "skipped")
-			default:
-				verdicts = append(verdicts, "passed")
-				ok = true
+		var mayLack []string
+		if part := partly[name]; part != "" {
+			mayLack = []string{part}
+		}
+		for lun := first; lun < end && !slices.Contains(verdicts, libiscsitest.Passed); lun++ {
+			v, out := suite.Run(t.Context(), name, fmt.Sprintf("iscsi://%s/%s/%d", s.address, targetName, lun), limit, mayLack...)
+			if verdicts = append(verdicts, v); (v == libiscsitest.Failed || v == libiscsitest.Crashed) && why(name) == "" {
+				t.Logf("%s, LUN %d: %s\n%s", name, lun, v, last(out, 40))
 			}
 		}
 		switch reason := why(name); {
-		case ok:
+		case slices.Contains(verdicts, libiscsitest.Passed):
 			passed++
 			if reason != "" {
 				t.Errorf("%s is passed, and not noted so", name)
