@@ -13,6 +13,7 @@ var (
 	ErrTrusted      = errors.New("rnbd: the session is trusted more than the export permits")
 	ErrReadOnly     = errors.New("rnbd: the export is read-only")
 	ErrExists       = errors.New("rnbd: an export of this name exists")
+	ErrEnding       = errors.New("rnbd: writes of an earlier export of the disk are still being carried out")
 	ErrShrunk       = errors.New("rnbd: the disk has shrunk")
 	ErrTooManyDisks = errors.New("rnbd: too many disks are open in the session")
 	ErrVersion      = errors.New("rnbd: the server speaks another version")

@@ -226,3 +226,40 @@ func TestErrorsOfStorageAreNotThoseOfItsExport(t *testing.T) {
 		}
 	}
 }
+
+// TestDiskIsNotExportedWhileItsEarlierExportWrites: a disk whose export was taken out is not exported anew, under
+// whatever name, before the writes that have begun have ended. A fence would not wait for them, and they could
+// overwrite what was written since.
+func TestDiskIsNotExportedWhileItsEarlierExportWrites(t *testing.T) {
+	r := newRAM(1 << 20)
+	entered, release, _ := r.holdFirstWrite()
+	srv := startServer(t, ramExport("r", r))
+	d := openDisk(t, connect(t, srv.addr), "r")
+	result := make(chan syscall.Errno)
+	go func() { result <- do(t, d, block.OpWrite, filled(1), 0, 0, 0) }()
+	<-entered
+	end, err := srv.BeginReplace("r", "it is opened again")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"r", "another"} {
+		if err := srv.AddExport(ramExport(name, r)); !errors.Is(err, ErrEnding) {
+			t.Errorf("%s: %v, want %v", name, err, ErrEnding)
+		}
+	}
+	if err := srv.AddExport(ramExport("else", newRAM(1<<20))); err != nil {
+		t.Errorf("another disk: %v", err)
+	}
+	close(release)
+	for range 2 {
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := srv.AddExport(ramExport("r", r)); err != nil {
+		t.Fatal(err)
+	}
+	if errno := <-result; errno != 0 {
+		t.Error(errno)
+	}
+}

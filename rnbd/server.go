@@ -55,6 +55,7 @@ type Server struct {
 	closed       bool
 	exports      map[string]*export
 	waiting      map[string]pendingExport
+	leaving      map[block.ID]int         // disks of exports that were taken out and may still be written, and how many those are
 	reservations map[block.ID]Reservation // by disk
 	// unwritten: reservations have changed since the last call of storeReservations.
 	unwritten bool
@@ -77,14 +78,15 @@ func NewServer(cfg ServerConfig) *Server {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	cfg.WriterGrace = cmp.Or(cfg.WriterGrace, DefaultWriterGrace)
 	s := &Server{log: cfg.Logger, version: cmp.Or(cfg.version, Version), writerGrace: cfg.WriterGrace, storeReservations: cfg.StoreReservations, nameOf: cfg.NameOf,
-		exports: make(map[string]*export), waiting: make(map[string]pendingExport), reservations: make(map[block.ID]Reservation)}
+		exports: make(map[string]*export), waiting: make(map[string]pendingExport), leaving: make(map[block.ID]int), reservations: make(map[block.ID]Reservation)}
 	for _, p := range cfg.Reservations {
 		s.reservations[p.Disk] = p
 	}
 	return s
 }
 
-// AddExport adds an export. It fails with ErrExists if the name is taken. Bytes beyond
+// AddExport adds an export. It fails with ErrExists if the name is taken, and with ErrEnding while writes of
+// the disk go on that have begun before its export was taken out. Bytes beyond
 // the last whole sector of the storage are not exported.
 func (s *Server) AddExport(cfg Export) error {
 	if err := CheckName(cfg.Name); err != nil {
@@ -104,6 +106,8 @@ func (s *Server) AddExport(cfg Export) error {
 		return ErrClosed
 	case s.exports[cfg.Name] != nil:
 		return fmt.Errorf("%w: %q", ErrExists, cfg.Name)
+	case s.leaving[cfg.Storage.Identity().Disk] > 0:
+		return fmt.Errorf("%w: %q", ErrEnding, cfg.Name)
 	}
 	if tail := size % SectorSize; tail != 0 {
 		s.log.Warn("the storage's last bytes are no whole sector and are not exported", "export", cfg.Name, "bytes", tail)
@@ -136,7 +140,7 @@ func (s *Server) BeginRemove(name string) (end func() error, err error) {
 		return nothingToEnd, err
 	}
 	s.releaseWriters(e.disk, anyToken)
-	return e.endIO, nil
+	return s.endingOf(e), nil
 }
 
 // ReplaceExport is RemoveExport for an export that is about to be added again: I/O of
@@ -152,7 +156,23 @@ func (s *Server) BeginReplace(name, why string) (end func() error, err error) {
 		return nothingToEnd, err
 	}
 	e.replaced = true
-	return e.endIO, nil
+	return s.endingOf(e), nil
+}
+
+// endingOf returns what ends the I/O of an export that was taken out.
+func (s *Server) endingOf(e *export) (end func() error) {
+	return sync.OnceValue(func() error {
+		err := e.endIO()
+		if e.cfg.ReadOnly {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.leaving[e.disk]--; s.leaving[e.disk] == 0 {
+			delete(s.leaving, e.disk)
+		}
+		return err
+	})
 }
 
 func nothingToEnd() error { return nil }
@@ -173,6 +193,9 @@ func (s *Server) takeOutExport(name string, why *string) (e *export, err error) 
 	w, waits := s.waiting[name]
 	delete(s.exports, name)
 	delete(s.waiting, name)
+	if e != nil && !e.cfg.ReadOnly {
+		s.leaving[e.disk]++
+	}
 	switch {
 	case e == nil && !waits:
 		return nil, fmt.Errorf("%w: %q", ErrNotFound, name)

@@ -170,7 +170,7 @@ func (w *world) replace() (undo func()) {
 		return nil
 	}
 	return func() {
-		if err := s.addExport(); err != nil && !s.dead.Load() && !errors.Is(err, rnbd.ErrExists) {
+		if err := s.addExport(); err != nil && !s.dead.Load() && !errors.Is(err, rnbd.ErrExists) && !errors.Is(err, rnbd.ErrEnding) {
 			w.wrong("an export cannot be added again: %v", err)
 		}
 	}

@@ -115,8 +115,9 @@ var kept = []uint64{
 	454, 595, // an export that was replaced while it was away was forgotten: rnbd.TestReplacedWhileItIsAway
 	271,                    // the end of a connection without a socket was seen too late: nbd.TestNothingOfAGoneClientComesLate
 	151970, 199973, 353932, // a write of a closed disk was executed after a later one's: rnbd.TestWriteOfAClosedDiskIsNotExecutedAfterALaterOne
-	313840, // a device whose OPEN was answered in vain stayed open: rnbd.TestDisksThatAreClosedStayClosed
-	443129, // an OPEN came after its CLOSE: rtrs.TestControlRequestIsNotCarriedOutWhenWhatMakesItVoidIsLost
+	313840,  // a device whose OPEN was answered in vain stayed open: rnbd.TestDisksThatAreClosedStayClosed
+	2221941, // a fence did not wait for writes of an export that was being replaced: rnbd.TestDiskIsNotExportedWhileItsEarlierExportWrites
+	443129,  // an OPEN came after its CLOSE: rtrs.TestControlRequestIsNotCarriedOutWhenWhatMakesItVoidIsLost
 }
 
 // runs are how many there are unless somebody asks for more, and with -short.
