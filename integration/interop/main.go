@@ -45,6 +45,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/siw"
 	"github.com/ironwarp/ironwarp/integration/vm"
 	"github.com/ironwarp/ironwarp/internal/tools/howlong"
+	"github.com/ironwarp/ironwarp/iwarptest/agent"
 )
 
 func main() {
@@ -320,7 +321,7 @@ func prepare(ctx context.Context, a arguments) (l *lab, err error) {
 	if l.self, err = os.Executable(); err != nil {
 		return nil, err
 	}
-	if l.agent, err = siw.Build(ctx, a.agents); err != nil {
+	if l.agent, err = agent.Build(ctx, a.agents); err != nil {
 		return nil, err
 	}
 	l.image, err = vm.Build(ctx, a.cache, os.Stdout)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/iwarptest/agent"
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
 )
 
@@ -81,7 +82,7 @@ func (p *Pairs) Run(t *testing.T, c conformance.Case, siwActs bool, note func(Re
 	r := Result{Variant: p.v.Name(), Case: c.Name, RFC: c.RFC, SiwActs: siwActs}
 	t.Run(CaseTest(c.Name, siwActs), func(t *testing.T) {
 		begin := time.Now()
-		p.flows = nil
+		p.streams.Flows = nil
 		t.Cleanup(func() {
 			if t.Failed() {
 				t.Logf("the last lines to and from siw's end:\n%s", p.agent.Lines())
@@ -89,7 +90,7 @@ func (p *Pairs) Run(t *testing.T, c conformance.Case, siwActs bool, note func(Re
 			if t.Skipped() {
 				t.Error("it was skipped, and should not have been chosen")
 			}
-			r.Failed, r.Seconds, r.Flows = t.Failed(), time.Since(begin).Seconds(), p.flows
+			r.Failed, r.Seconds, r.Flows = t.Failed(), time.Since(begin).Seconds(), p.streams.Flows
 			note(r)
 		})
 		c.Run(t, p.Connect, siwActs)
@@ -108,9 +109,9 @@ func CaseTest(name string, siwActs bool) string {
 // Lacking are the features that a case needs and siw lacks, 0 for none.
 func Lacking(c conformance.Case, siwActs bool) conformance.Feature {
 	if siwActs {
-		return c.A &^ Features
+		return c.A &^ agent.Features
 	}
-	return c.B &^ Features
+	return c.B &^ agent.Features
 }
 
 // Runs reports whether a case is run over the variant: those that depend on how

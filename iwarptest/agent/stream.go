@@ -1,4 +1,4 @@
-package siw
+package agent
 
 import (
 	"context"
@@ -40,7 +40,7 @@ func parseEvent(words []string) (e event, conn int, err error) {
 	}
 	want := map[string]int{"wc": 4, "cm": 1, "end": 2}[e.kind]
 	if want == 0 || len(n) < want || e.kind == "wc" && len(words) < 6 {
-		return e, 0, fmt.Errorf("siw: the agent says %q", words)
+		return e, 0, fmt.Errorf("agent: it says %q", words)
 	}
 	switch e.kind {
 	case "wc":
@@ -73,7 +73,7 @@ type stream struct {
 	dead    bool // the agent
 }
 
-var errDead = errors.New("siw: the agent has died")
+var errDead = errors.New("agent: it has died")
 
 func (s *stream) happens(e event) {
 	s.mu.Lock()

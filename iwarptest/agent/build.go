@@ -1,4 +1,4 @@
-package siw
+package agent
 
 import (
 	"bytes"
@@ -13,11 +13,33 @@ import (
 	"strings"
 )
 
-//go:embed agent/*.c agent/*.h
+//go:embed source/*.c source/*.h
 var sources embed.FS
 
 // Packages are the Debian packages that the agent is built from.
 var Packages = []string{"gcc", "libibverbs-dev", "librdmacm-dev"}
+
+// WriteSource writes the agent's source into a directory, which it makes, and returns the command that compiles it there. It fails
+// as writing does.
+func WriteSource(dir string) (compile string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	files, err := sources.ReadDir("source")
+	if err != nil {
+		return "", err
+	}
+	for _, f := range files {
+		b, err := sources.ReadFile("source/" + f.Name())
+		if err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(filepath.Join(dir, f.Name()), b, 0o644); err != nil {
+			return "", err
+		}
+	}
+	return "cc -std=gnu11 -O2 -o iwarp-agent *.c -lrdmacm -libverbs", nil
+}
 
 // Build returns the path of the agent, compiled for the Debian packages that are
 // installed, from the cache directory if it is there. Those of other versions are
@@ -27,7 +49,7 @@ func Build(ctx context.Context, cache string) (path string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("build the agent: ask dpkg for the versions of %s: %w", strings.Join(Packages, ", "), err)
 	}
-	files, err := sources.ReadDir("agent")
+	files, err := sources.ReadDir("source")
 	if err != nil {
 		return "", err
 	}
@@ -40,7 +62,7 @@ func Build(ctx context.Context, cache string) (path string, err error) {
 	h.Write(versions)
 	args := []string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-o", "agent"}
 	for _, f := range files {
-		b, err := sources.ReadFile("agent/" + f.Name())
+		b, err := sources.ReadFile("source/" + f.Name())
 		if err != nil {
 			return "", err
 		}

@@ -1,4 +1,4 @@
-package siw
+package agent
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
 )
 
-// Features are those of the suite's features that siw has. See Lacks for the rest.
+// Features are those of the suite's features that the agent has, on soft-iWARP.
 const Features = conformance.SendInvalidate | conformance.SGL | conformance.Inline | conformance.Fence | conformance.ForeignPD |
 	conformance.FlushesReceives
 
@@ -21,27 +21,27 @@ const (
 	maxInline  = 64 // a little less than siw's
 )
 
-// endpoint is a stream of the agent as an end of the suite.
-type endpoint struct {
-	a       *Agent
+// Endpoint is a stream of the agent as an end of the suite.
+type Endpoint struct {
+	a       *Process
 	conn    int
 	ord     int
 	s       *stream
 	regions []string // the agent's names
 }
 
-var _ conformance.Endpoint = (*endpoint)(nil)
+var _ conformance.Endpoint = (*Endpoint)(nil)
 
 // Can implements conformance.Endpoint.
-func (e *endpoint) Can(f conformance.Feature) bool { return Features&f == f }
+func (e *Endpoint) Can(f conformance.Feature) bool { return Features&f == f }
 
 // Limits implements conformance.Endpoint.
-func (e *endpoint) Limits() conformance.Limits {
+func (e *Endpoint) Limits() conformance.Limits {
 	return conformance.Limits{MaxSend: queueDepth, MaxRecv: queueDepth, ORD: e.ord, SGEs: maxSGEs, Inline: maxInline}
 }
 
 // Region implements conformance.Endpoint.
-func (e *endpoint) Region(n int, access conformance.Access) (conformance.Region, error) {
+func (e *Endpoint) Region(n int, access conformance.Access) (conformance.Region, error) {
 	rights, pd := "-", 0
 	for _, r := range []struct {
 		is     conformance.Access
@@ -60,25 +60,25 @@ func (e *endpoint) Region(n int, access conformance.Access) (conformance.Region,
 	}
 	r := conformance.Region{Len: n}
 	if _, err := fmt.Sscan(strings.Join(words, " "), &r.ID, &r.STag, &r.TO); err != nil {
-		return r, fmt.Errorf("siw: reg answers %q: %w", words, err)
+		return r, fmt.Errorf("agent: reg answers %q: %w", words, err)
 	}
 	e.regions = append(e.regions, words[0])
 	return r, nil
 }
 
 // Store implements conformance.Endpoint.
-func (e *endpoint) Store(r conformance.Region, off int, p []byte) error {
-	return e.a.do(fmt.Sprintf("store %d %d %d", r.ID, off, len(p)), p, false).err
+func (e *Endpoint) Store(r conformance.Region, off int, p []byte) error {
+	return e.a.do(fmt.Sprintf("store %d %d %d", r.ID, off, len(p)), p, noPayload).err
 }
 
 // Load implements conformance.Endpoint.
-func (e *endpoint) Load(r conformance.Region, off, n int) ([]byte, error) {
-	ans := e.a.do(fmt.Sprintf("load %d %d %d", r.ID, off, n), nil, true)
+func (e *Endpoint) Load(r conformance.Region, off, n int) ([]byte, error) {
+	ans := e.a.do(fmt.Sprintf("load %d %d %d", r.ID, off, n), nil, n)
 	return ans.payload, ans.err
 }
 
 // Invalidate implements conformance.Endpoint.
-func (e *endpoint) Invalidate(r conformance.Region) error {
+func (e *Endpoint) Invalidate(r conformance.Region) error {
 	_, err := e.a.Do("dereg %d", r.ID)
 	return err
 }
@@ -97,12 +97,12 @@ func elements(sgl []conformance.SGE) string {
 }
 
 // PostRecv implements conformance.Endpoint.
-func (e *endpoint) PostRecv(id uint64, sgl []conformance.SGE) error {
+func (e *Endpoint) PostRecv(id uint64, sgl []conformance.SGE) error {
 	return e.post(id, true, fmt.Sprintf("recv %d %d%s", e.conn, id, elements(sgl)))
 }
 
 // PostSend implements conformance.Endpoint.
-func (e *endpoint) PostSend(wr conformance.WR) error {
+func (e *Endpoint) PostSend(wr conformance.WR) error {
 	flags, stag := "-", wr.STag
 	for _, f := range []struct {
 		is     conformance.Flags
@@ -120,7 +120,7 @@ func (e *endpoint) PostSend(wr conformance.WR) error {
 	return e.post(wr.ID, wr.Flags&conformance.Signaled != 0, fmt.Sprintf("send %d %d %s %s %d %d%s", e.conn, wr.ID, op, flags, stag, wr.TO, elements(wr.SGL)))
 }
 
-func (e *endpoint) post(id uint64, signaled bool, command string) error {
+func (e *Endpoint) post(id uint64, signaled bool, command string) error {
 	e.s.posted(id, signaled)
 	_, err := e.a.Do("%s", command)
 	if err != nil {
@@ -130,7 +130,7 @@ func (e *endpoint) post(id uint64, signaled bool, command string) error {
 }
 
 // Completion implements conformance.Endpoint.
-func (e *endpoint) Completion(ctx context.Context) (wc conformance.WC, err error) {
+func (e *Endpoint) Completion(ctx context.Context) (wc conformance.WC, err error) {
 	have := false
 	werr := e.s.wait(ctx, func() bool {
 		if have = len(e.s.wcs) > 0; have {
@@ -146,27 +146,27 @@ func (e *endpoint) Completion(ctx context.Context) (wc conformance.WC, err error
 }
 
 // Close implements conformance.Endpoint.
-func (e *endpoint) Close() error {
+func (e *Endpoint) Close() error {
 	_, err := e.a.Do("close %d", e.conn)
 	return err
 }
 
 // Abort implements conformance.Endpoint.
-func (e *endpoint) Abort() error {
+func (e *Endpoint) Abort() error {
 	_, err := e.a.Do("abort %d", e.conn)
 	return err
 }
 
 // End implements conformance.Endpoint. libibverbs does not say how.
-func (e *endpoint) End(ctx context.Context) (conformance.End, error) {
+func (e *Endpoint) End(ctx context.Context) (conformance.End, error) {
 	if err := e.s.wait(ctx, func() bool { return e.s.over }); err != nil {
-		return conformance.End{}, fmt.Errorf("siw: the stream does not end: %w", err)
+		return conformance.End{}, fmt.Errorf("agent: the stream does not end: %w", err)
 	}
 	return conformance.End{}, nil
 }
 
-// release frees what belongs to the stream.
-func (e *endpoint) release() error {
+// Release frees what belongs to the stream. It fails with what the agent says.
+func (e *Endpoint) Release() error {
 	_, err := e.a.Do("free %d", e.conn)
 	e.a.forget(e.conn)
 	for _, r := range e.regions {

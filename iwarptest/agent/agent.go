@@ -1,4 +1,4 @@
-package siw
+package agent
 
 import (
 	"bufio"
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,16 +19,17 @@ import (
 // waits up to a minute.
 const answerTime = 2 * time.Minute
 
-// Agent is a running agent. Commands may be given from several goroutines and are
+// Process is a running agent. Commands may be given from several goroutines and are
 // carried out one after the other.
-type Agent struct {
+type Process struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	stderr bytes.Buffer
 
-	// Lock order: Agent.command, Agent, stream.
-	command sync.Mutex  // held from a command to its answer
-	payload atomic.Bool // the answer is followed by bytes
+	// Lock order: Process.command, Process, stream.
+	command sync.Mutex   // held from a command to its answer
+	payload atomic.Int64 // bytes that follow the answer; noPayload: none
+	asked   atomic.Bool  // a command waits for its answer
 	answers chan answer
 	dead    chan struct{} // closed when the agent has ended
 
@@ -40,13 +42,13 @@ type Agent struct {
 const keptLines = 40
 
 // Lines are the last lines exchanged with the agent.
-func (a *Agent) Lines() string {
+func (a *Process) Lines() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return strings.Join(a.lines, "\n")
 }
 
-func (a *Agent) note(line string) {
+func (a *Process) note(line string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.lines) == keptLines {
@@ -61,15 +63,11 @@ type answer struct {
 	err     error
 }
 
-// Start runs an agent on an RDMA device of a network namespace. It fails where the
-// process can't be started.
-func Start(path, namespace, device string) (*Agent, error) {
-	return start(exec.Command("ip", "netns", "exec", namespace, path, device))
-}
-
-func start(cmd *exec.Cmd) (*Agent, error) {
-	a := &Agent{cmd: cmd, answers: make(chan answer, 1), dead: make(chan struct{}), streams: make(map[int]*stream)}
+// Start runs an agent by a command, which may lead to another host. It fails where the process can't be started.
+func Start(cmd *exec.Cmd) (*Process, error) {
+	a := &Process{cmd: cmd, answers: make(chan answer, 1), dead: make(chan struct{}), streams: make(map[int]*stream)}
 	a.cmd.Stderr = &a.stderr
+	a.cmd.WaitDelay = time.Second // for what it has left behind
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := a.cmd.StdinPipe()
 	if err != nil {
@@ -89,7 +87,7 @@ func start(cmd *exec.Cmd) (*Agent, error) {
 
 // Stop ends the agent, whose kernel objects go with it. It fails with the agent's exit
 // status and its output; an agent that does not end is killed.
-func (a *Agent) Stop() error {
+func (a *Process) Stop() error {
 	a.in.Close()
 	t := time.AfterFunc(answerTime, func() { a.cmd.Process.Kill() })
 	defer t.Stop()
@@ -100,8 +98,12 @@ func (a *Agent) Stop() error {
 	return nil
 }
 
-func (a *Agent) read(r *bufio.Reader) {
+func (a *Process) read(r *bufio.Reader) {
+	ended := false
 	defer func() {
+		if !ended { // it is no agent
+			_ = a.cmd.Process.Kill()
+		}
 		close(a.dead)
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -110,34 +112,53 @@ func (a *Agent) read(r *bufio.Reader) {
 		}
 	}()
 	for {
-		line, err := r.ReadString('\n')
+		slice, err := r.ReadSlice('\n')
 		if err != nil {
+			ended = err == io.EOF
 			return
 		}
+		line := string(slice)
 		words := strings.Fields(line)
 		a.note(strings.TrimSpace(line))
-		switch {
+		ok := true
+		switch want := a.payload.Load(); {
 		case len(words) == 0:
 		case strings.HasPrefix(line, "+"):
 			a.happened(words)
 		case words[0] == "no":
-			a.answers <- answer{err: errors.New(strings.TrimSpace(line[2:]))}
-		case a.payload.Load():
-			var n int
-			fmt.Sscan(words[1], &n)
-			b := make([]byte, n)
+			ok = a.answer(answer{err: errors.New(strings.TrimSpace(line[2:]))})
+		case words[0] != "ok":
+			ok = a.answer(answer{err: fmt.Errorf("it answers %q", strings.TrimSpace(line))})
+		case want != noPayload:
+			if len(words) != 2 || words[1] != strconv.FormatInt(want, 10) {
+				a.answer(answer{err: fmt.Errorf("it answers %q in place of %d bytes", strings.TrimSpace(line), want)})
+				return
+			}
+			b := make([]byte, want)
 			if _, err := io.ReadFull(r, b); err != nil {
 				return
 			}
-			a.answers <- answer{payload: b}
+			ok = a.answer(answer{payload: b})
 		default:
-			a.answers <- answer{words: words[1:]}
+			ok = a.answer(answer{words: words[1:]})
+		}
+		if !ok {
+			return // nobody has asked
 		}
 	}
 }
 
+// answer passes an answer on, and reports whether somebody waits for one.
+func (a *Process) answer(x answer) bool {
+	if !a.asked.CompareAndSwap(true, false) {
+		return false
+	}
+	a.answers <- x
+	return true
+}
+
 // happened passes an event to its stream.
-func (a *Agent) happened(words []string) {
+func (a *Process) happened(words []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e, conn, err := parseEvent(words)
@@ -148,18 +169,23 @@ func (a *Agent) happened(words []string) {
 
 // Do gives a command and returns the words of its answer. It fails with the error that
 // the agent answers, and where it has ended or does not answer.
-func (a *Agent) Do(format string, args ...any) ([]string, error) {
-	ans := a.do(fmt.Sprintf(format, args...), nil, false)
+func (a *Process) Do(format string, args ...any) ([]string, error) {
+	ans := a.do(fmt.Sprintf(format, args...), nil, noPayload)
 	return ans.words, ans.err
 }
 
-func (a *Agent) do(line string, payload []byte, returns bool) answer {
+// noPayload is the length of bytes that do not come.
+const noPayload = -1
+
+// do gives a command that bytes follow, and whose answer so many bytes follow.
+func (a *Process) do(line string, payload []byte, returns int) answer {
 	a.command.Lock()
 	defer a.command.Unlock()
-	a.payload.Store(returns)
+	a.payload.Store(int64(returns))
 	t := time.AfterFunc(answerTime, func() { a.cmd.Process.Kill() })
 	defer t.Stop()
 	a.note("> " + line)
+	a.asked.Store(true)
 	_, err := a.in.Write(append(append([]byte(line), '\n'), payload...))
 	var ans answer
 	select {
@@ -168,13 +194,13 @@ func (a *Agent) do(line string, payload []byte, returns bool) answer {
 		ans.err = errors.Join(errors.New("the agent has died"), err)
 	}
 	if ans.err != nil {
-		ans.err = fmt.Errorf("siw: %s: %w", line, ans.err)
+		ans.err = fmt.Errorf("agent: %s: %w", line, ans.err)
 	}
 	return ans
 }
 
 // stream registers the stream that the agent calls conn.
-func (a *Agent) stream(conn int) *stream {
+func (a *Process) stream(conn int) *stream {
 	s := &stream{changed: make(chan struct{}, 1), silent: make(map[uint64]bool)}
 	a.mu.Lock()
 	a.streams[conn] = s
@@ -182,7 +208,7 @@ func (a *Agent) stream(conn int) *stream {
 	return s
 }
 
-func (a *Agent) forget(conn int) {
+func (a *Process) forget(conn int) {
 	a.mu.Lock()
 	delete(a.streams, conn)
 	a.mu.Unlock()
