@@ -20,10 +20,11 @@ const (
 	TCP           Transport = iota
 	ISER                    // RFC 7145 as RDMA-CM's users start it: in RDMA mode from the first byte
 	ISERStreaming           // RFC 7145 section 5.1: login over TCP, then RDMA
+	RDMA                    // no iSCSI: what package rdmatest judges
 	numTransports
 )
 
-var transportNames = [numTransports]string{"tcp", "iser", "iser-streaming"}
+var transportNames = [numTransports]string{"tcp", "iser", "iser-streaming", "rdma"}
 
 // String returns the name of the transport.
 func (t Transport) String() string { return transportNames[t] }
@@ -98,7 +99,7 @@ func ParseURL(s string) (Target, error) {
 
 // URL returns what ParseURL reads.
 func (t *Target) URL() string {
-	return fmt.Sprintf("%s://%s/%s/%d", [numTransports]string{"iscsi", "iser", "iser-streaming"}[t.Over], t.Address, t.Name, t.LUN)
+	return fmt.Sprintf("%s://%s/%s/%d", [...]string{"iscsi", "iser", "iser-streaming"}[t.Over], t.Address, t.Name, t.LUN)
 }
 
 // initiator is the name of initiator number n of a case, 0 for the first.

@@ -1,5 +1,6 @@
 // Package initiators has other people's iSCSI initiators use our target, in a virtual machine whose kernel
-// has theirs: open-iscsi with the kernel's iscsi_tcp, and with its ib_iser over soft-iWARP.
+// has theirs: open-iscsi with the kernel's iscsi_tcp, and with its ib_iser over soft-iWARP; libiscsi's iSER; multipath-tools.
+// And it judges soft-iWARP there by the command that is for that.
 package initiators
 
 import (
@@ -40,6 +41,9 @@ const (
 	secondPortal  = "10.9.1.2:3260"
 	diskSize      = 64 << 20
 )
+
+// machineTime bounds a test in the machine.
+const machineTime = 10 * time.Minute
 
 func TestMain(m *testing.M) {
 	if files := os.Getenv(serveVar); files != "" {
@@ -144,7 +148,7 @@ func inMachine(t *testing.T, variables ...string) (output string, ran bool) {
 	if _, err := exec.LookPath("iscsiadm"); err != nil {
 		t.Skipf("needs open-iscsi: %v", err)
 	}
-	limit := 10 * time.Minute
+	limit := machineTime
 	if os.Getenv(suiteVar) != "" {
 		limit = 40 * time.Minute
 	}

@@ -46,6 +46,8 @@ var outsides = []outside{
 		what: "multipath-tools with two portals", document: multipathHead, mayLack: true},
 	{part: partISCSI, log: "initiators", test: "TestLibiscsiISER", limit: 12 * time.Minute, title: "libiscsi's suite over iSER",
 		what: "libiscsi's suite over iSER", document: libiscsiHead, mayLack: true},
+	{part: partISCSI, log: "initiators", test: "TestRDMATest", limit: 10 * time.Minute, title: "the tester of RDMA stacks",
+		what: "ironwarp rdma test against soft-iWARP", document: rdmaTestHead, mayLack: true},
 	{part: partISCSI, log: "newcomer", test: "TestDiskForAnyInitiator", limit: 15 * time.Minute, title: "a disk for any initiator",
 		what: "README's disk for any iSCSI initiator", document: anyInitiatorHead, mayLack: true},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
@@ -204,6 +206,13 @@ const libiscsiHead = `
 
 In the virtual machine libiscsi's own iSER, on Linux' verbs and soft-iWARP, runs its suite, a process for each test, against our target. libiscsi 1.19 frees a
 connection that its thread still uses, and then crashes, whatever the target: a library put in front keeps it.
+
+`
+
+const rdmaTestHead = `
+## The tester of RDMA stacks
+
+In the virtual machine ` + "`ironwarp rdma test`" + ` judges soft-iWARP, with the agent in a network namespace of its own, and an agent that tells wrong lengths.
 
 `
 

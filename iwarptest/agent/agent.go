@@ -27,9 +27,10 @@ type Process struct {
 	stderr bytes.Buffer
 
 	// Lock order: Process.command, Process, stream.
-	command sync.Mutex   // held from a command to its answer
-	payload atomic.Int64 // bytes that follow the answer; noPayload: none
-	asked   atomic.Bool  // a command waits for its answer
+	command sync.Mutex             // held from a command to its answer
+	payload atomic.Int64           // bytes that follow the answer; noPayload: none
+	asked   atomic.Bool            // a command waits for its answer
+	unasked atomic.Pointer[string] // what was answered without a command
 	answers chan answer
 	dead    chan struct{} // closed when the agent has ended
 
@@ -40,6 +41,16 @@ type Process struct {
 
 // keptLines is how many lines of the exchange with an agent are kept.
 const keptLines = 40
+
+// Ended reports whether the agent has ended, or has turned out to be none.
+func (a *Process) Ended() bool {
+	select {
+	case <-a.dead:
+		return true
+	default:
+		return false
+	}
+}
 
 // Lines are the last lines exchanged with the agent.
 func (a *Process) Lines() string {
@@ -143,7 +154,9 @@ func (a *Process) read(r *bufio.Reader) {
 			ok = a.answer(answer{words: words[1:]})
 		}
 		if !ok {
-			return // nobody has asked
+			line = strings.TrimSpace(line)
+			a.unasked.Store(&line)
+			return
 		}
 	}
 }
@@ -192,6 +205,9 @@ func (a *Process) do(line string, payload []byte, returns int) answer {
 	case ans = <-a.answers:
 	case <-a.dead:
 		ans.err = errors.Join(errors.New("the agent has died"), err)
+		if line := a.unasked.Load(); line != nil {
+			ans.err = fmt.Errorf("it is no agent: it says %q, which nobody has asked for", *line)
+		}
 	}
 	if ans.err != nil {
 		ans.err = fmt.Errorf("agent: %s: %w", line, ans.err)
