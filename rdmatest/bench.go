@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -61,14 +62,19 @@ func (b *bench) note(failed, skipped bool, text string) {
 	b.failed, b.skipped = b.failed || failed, b.skipped || skipped
 }
 
-// first is the first line that was noted.
-func (b *bench) first() string {
+// said is what was noted.
+func (b *bench) said() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.lines) == 0 {
-		return ""
+	return slices.Clone(b.lines)
+}
+
+// first is the first line of it.
+func (b *bench) first() string {
+	if lines := b.said(); len(lines) > 0 {
+		return lines[0]
 	}
-	return b.lines[0]
+	return ""
 }
 
 // What follows is testing.TB's.

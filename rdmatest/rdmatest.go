@@ -172,7 +172,7 @@ func (c *Case) judge(ctx context.Context, a *agent.Process, streams *agent.Strea
 	default:
 		return x
 	}
-	for _, line := range append(t.lines, strings.Split(a.Lines(), "\n")...) {
+	for _, line := range append(t.said(), strings.Split(a.Lines(), "\n")...) {
 		x.Trace = append(x.Trace, iscsitest.Event{At: x.Took, Conn: 1, Note: line})
 	}
 	return x

@@ -216,23 +216,11 @@ func (w *ironwarp) judge(c *cli.Context, t *iscsitest.Target, o iscsitest.Option
 	captures := 0
 	var kept error
 	o.Progress = func(x *iscsitest.Result, done, all int) {
-		if w.errTerminal && !asJSON(c) {
-			p.show(fmt.Sprintf("%d of %d: %s", done, all, x.Case))
-		}
-		ran := x.Verdict != iscsitest.Pass && x.Verdict != iscsitest.Skip
-		if dir := c.String("captures"); ran && dir != "" && len(x.Trace) > 0 {
+		if dir := c.String("captures"); isWorthTelling(x) && dir != "" && len(x.Trace) > 0 {
 			captures++
 			kept = errors.Join(kept, keepCapture(filepath.Join(dir, fmt.Sprintf("%03d-%s-%s.pcapng", done, x.Over, x.Case)), x, began))
 		}
-		if asJSON(c) || !ran {
-			return
-		}
-		p.end()
-		p.last = ""
-		w.printf("%s\n", w.verdict(x))
-		if c.Bool("trace") {
-			w.printf("%s\n", x.Words())
-		}
+		w.tell(c, p, x, done, all)
 	}
 	if !asJSON(c) {
 		w.printf("%s, seed %d\n", t.URL(), o.Seed)
@@ -246,6 +234,29 @@ func (w *ironwarp) judge(c *cli.Context, t *iscsitest.Target, o iscsitest.Option
 		}
 	}
 	return r, errors.Join(err, kept)
+}
+
+func isWorthTelling(x *iscsitest.Result) bool {
+	return x.Verdict != iscsitest.Pass && x.Verdict != iscsitest.Skip
+}
+
+// tell prints a result to people, if it is worth it, and how far the tests are.
+func (w *ironwarp) tell(c *cli.Context, p *progress, x *iscsitest.Result, done, all int) {
+	if asJSON(c) {
+		return
+	}
+	if w.errTerminal {
+		p.show(fmt.Sprintf("%d of %d: %s", done, all, x.Case))
+	}
+	if !isWorthTelling(x) {
+		return
+	}
+	p.end()
+	p.last = ""
+	w.printf("%s\n", w.verdict(x))
+	if c.Bool("trace") {
+		w.printf("%s\n", x.Words())
+	}
 }
 
 // verdict is a result in words, with its verdict marked.

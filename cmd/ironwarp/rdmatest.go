@@ -89,20 +89,7 @@ func (w *ironwarp) rdmaTest(c *cli.Context) error {
 	}
 	began := time.Now()
 	p := &progress{w: w}
-	o.Progress = func(x *iscsitest.Result, done, all int) {
-		if w.errTerminal && !asJSON(c) {
-			p.show(fmt.Sprintf("%d of %d: %s", done, all, x.Case))
-		}
-		if asJSON(c) || x.Verdict == iscsitest.Pass || x.Verdict == iscsitest.Skip {
-			return
-		}
-		p.end()
-		p.last = ""
-		w.printf("%s\n", w.verdict(x))
-		if c.Bool("trace") {
-			w.printf("%s\n", x.Words())
-		}
-	}
+	o.Progress = func(x *iscsitest.Result, done, all int) { w.tell(c, p, x, done, all) }
 	r, err := rdmatest.Run(c.Context, o)
 	p.end()
 	if r == nil {

@@ -53,6 +53,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if os.Getenv(liarVar) != "" {
+		lie()
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

@@ -1,6 +1,7 @@
 package initiators
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"os"
@@ -17,7 +18,19 @@ import (
 const (
 	programVar = "IRONWARP_BINARY"
 	agentVar   = "IRONWARP_AGENT"
+	liarVar    = "IRONWARP_LIAR"
 )
+
+// lie passes on what an agent says, but for the lengths of what it has received.
+func lie() {
+	b := make([]byte, 1<<16)
+	for {
+		n, err := os.Stdin.Read(b)
+		if _, werr := os.Stdout.Write(bytes.ReplaceAll(b[:n], []byte(" recv "), []byte(" recv 1"))); err != nil || werr != nil {
+			return
+		}
+	}
+}
 
 // TestRDMATest: `ironwarp rdma test` judges soft-iWARP behind an agent, by streams in both manners, and an agent that tells
 // other lengths than have come is found out.
@@ -47,12 +60,16 @@ func TestRDMATest(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	right := "exec ip netns exec B " + os.Getenv(agentVar) + " siwb"
-	report, bad := rdmaTest(t, right)
-	if bad || report["PASS"] == 0 || len(report) > 2 {
+	// A part of the cases: make interop runs all against soft-iWARP, without the command.
+	report, bad := rdmaTest(t, right, "--only", "*.send*", "--only", "*.read.*", "--only", "*.write.*", "--only", "listen.close.*")
+	if bad || report["PASS"] == 0 {
 		t.Errorf("soft-iWARP: %v", report)
 	}
-	t.Logf("soft-iWARP: %v", report)
-	report, bad = rdmaTest(t, "ip netns exec B "+os.Getenv(agentVar)+" siwb | sed -u 's/ recv \\([0-9]\\)/ recv 1\\1/'", "--only", "dial.send.*")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, bad = rdmaTest(t, "ip netns exec B "+os.Getenv(agentVar)+" siwb | "+liarVar+"=1 "+self, "--only", "dial.send.*")
 	if !bad || report["FAIL"] == 0 {
 		t.Errorf("an agent that tells wrong lengths: %v", report)
 	}
@@ -75,9 +92,8 @@ func rdmaTest(t *testing.T, agent string, more ...string) (count map[string]int,
 	}
 	count = map[string]int{}
 	for _, r := range report.Results {
-		if count[r.Verdict]++; r.Verdict != "PASS" && r.Verdict != "SKIP" && len(more) == 0 {
-			t.Errorf("%s %s: %s", r.Verdict, r.Case, r.Found)
-		}
+		count[r.Verdict]++
 	}
+	t.Logf("%s", out)
 	return count, err != nil
 }

@@ -26,6 +26,7 @@ var layers = [][]string{
 	{"daemon/local", "daemon/probe", "daemon/device", "daemon/listen"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
+	{"rdmatest"},
 	{"iscsitest"},
 	{"iscsi/target"},
 	{"iscsi/tcp", "iser", "scsi/lu"}, // rooms of iscsi/target: none knows another
@@ -35,6 +36,7 @@ var layers = [][]string{
 	{"block"},
 	{"iscsi", "scsi"},
 	{"chap"},
+	{"iwarptest/agent"},
 	{"rtrs", "rping", "iwarptest/conformance"}, // each runs over verbs
 	{"verbs"},
 	{"iwarptest"},
