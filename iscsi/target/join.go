@@ -37,15 +37,14 @@ func (p *portal) join(l *iscsi.Login) iscsi.LoginStatus {
 			old := x.conns[i]
 			old.why, old.recovery = iscsi.ErrLogout, true
 			old.terminateLocked()
-			x.mu.Unlock()
-			select {
-			case <-old.over:
-			case <-time.After(loginTime):
-				st = iscsi.LoginNoResources // what it has at its storage hangs
-			}
-			x.mu.Lock()
+			st = x.awaitEndLocked(old)
 		case len(x.conns) >= int(x.login.Values[iscsi.KeyMaxConnections]):
-			st = iscsi.LoginTooMany
+			// Of one that has logged out the initiator may know of the end before it is over here.
+			if i := slices.IndexFunc(x.conns, func(c *conn) bool { return c.cut || c.leaving }); i >= 0 {
+				st = x.awaitEndLocked(x.conns[i])
+			} else {
+				st = iscsi.LoginTooMany
+			}
 		default:
 			c, err := x.connect(p, l)
 			if err != nil {
@@ -61,6 +60,18 @@ func (p *portal) join(l *iscsi.Login) iscsi.LoginStatus {
 	x.mu.Unlock()
 	x.endIfEmpty()
 	return st
+}
+
+// awaitEndLocked waits for the end of a connection, without the lock.
+func (x *session) awaitEndLocked(c *conn) iscsi.LoginStatus {
+	x.mu.Unlock()
+	defer x.mu.Lock()
+	select {
+	case <-c.over:
+		return iscsi.LoginOK
+	case <-time.After(loginTime):
+		return iscsi.LoginNoResources // what it has at its storage hangs
+	}
 }
 
 // commandNumbers returns ExpCmdSN and MaxCmdSN.
