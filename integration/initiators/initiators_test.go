@@ -43,7 +43,7 @@ const (
 )
 
 // machineTime bounds a test in the machine.
-const machineTime = 10 * time.Minute
+const machineTime = 18 * time.Minute
 
 func TestMain(m *testing.M) {
 	if files := os.Getenv(serveVar); files != "" {
