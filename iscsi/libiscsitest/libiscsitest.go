@@ -46,7 +46,21 @@ const (
 	Crashed Verdict = "crashed"
 )
 
-var failedAsserts = regexp.MustCompile(`asserts\s+\d+\s+\d+\s+\d+\s+(\d+)`)
+// CUnit's summary: of the tests how many have run and failed, and how many asserts have. A suite whose initialization
+// fails, as when nobody can log in, has run none, and none has failed.
+var (
+	testsRun      = regexp.MustCompile(`(?m)^\s*tests\s+\d+\s+(\d+)\s+\d+\s+(\d+)\s`)
+	failedAsserts = regexp.MustCompile(`(?m)^\s*asserts\s+\d+\s+\d+\s+\d+\s+(\d+)\s`)
+)
+
+// hasRun reports whether a summary says that a test has run and nothing of it failed, and whether there is a summary.
+func hasRun(output string) (well, ended bool) {
+	tests, asserts := testsRun.FindStringSubmatch(output), failedAsserts.FindStringSubmatch(output)
+	if tests == nil || asserts == nil {
+		return false, false
+	}
+	return tests[1] != "0" && tests[2] == "0" && asserts[1] == "0", true
+}
 
 // Run runs a test with the unit of a URL, which it overwrites, for as long as limit at most. A test that
 // goes through several kinds of something may skip those in mayLack.
@@ -64,11 +78,11 @@ func (s Suite) Run(ctx context.Context, test, url string, limit time.Duration, m
 	for _, kind := range mayLack {
 		skipped = strings.ReplaceAll(skipped, "[SKIPPED] "+kind, "")
 	}
-	m := failedAsserts.FindStringSubmatch(output)
+	well, ended := hasRun(output)
 	switch {
-	case m == nil && ctx.Err() == nil && cmd.ProcessState != nil && !cmd.ProcessState.Exited():
+	case !ended && ctx.Err() == nil && cmd.ProcessState != nil && !cmd.ProcessState.Exited():
 		return Crashed, output + cmd.ProcessState.String()
-	case m == nil || m[1] != "0":
+	case !well:
 		return Failed, output
 	case strings.Contains(skipped, "[SKIPPED]") || strings.Contains(skipped, "[SKIPPING]"):
 		return Skipped, output
