@@ -7,6 +7,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +21,7 @@ var sources embed.FS
 var Packages = []string{"gcc", "libibverbs-dev", "librdmacm-dev"}
 
 // WriteSource writes the agent's source into a directory, which it makes, and returns the command that compiles it there. It fails
-// as writing does.
+// as writing does, and with fs.ErrExist where another file of such a name is there.
 func WriteSource(dir string) (compile string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -34,7 +35,11 @@ func WriteSource(dir string) (compile string, err error) {
 		if err != nil {
 			return "", err
 		}
-		if err := os.WriteFile(filepath.Join(dir, f.Name()), b, 0o644); err != nil {
+		path := filepath.Join(dir, f.Name())
+		if there, err := os.ReadFile(path); err == nil && !bytes.Equal(there, b) {
+			return "", fmt.Errorf("%s is another file: name an empty directory: %w", path, fs.ErrExist)
+		}
+		if err := os.WriteFile(path, b, 0o644); err != nil {
 			return "", err
 		}
 	}
