@@ -230,22 +230,29 @@ func dataCases() []Case {
 			func(t *T, s *Session, data []byte) *Task {
 				return t.wrongAnswer(s, data, func(r *iscsi.R2T) { r.Length -= 512 })
 			}),
-		wrongWrite("datasn-hole", Must, "RFC 7143 7.9", "a sequence error in Data-Out PDUs, from which nothing recovers at level 0, is no GOOD", 0, []string{"ImmediateData=No", "InitialR2T=Yes", "ErrorRecoveryLevel=0"},
-			func(t *T, s *Session, data []byte) *Task {
-				k := s.start(write10(128, 16), data, nil, how{hold: true})
-				r := t.firstR2T(s, k)
-				half := r.Length / 2
-				for i, sn := range []uint32{0, 2} {
-					d := iscsi.DataOut{Final: i == 1, LUN: r.LUN, ITT: k.ITT, TTT: r.TTT, ExpStatSN: s.expStatSN, DataSN: sn, Offset: r.Offset + uint32(i)*half}
-					p := &PDU{Data: data[d.Offset:][:half]}
-					d.Put(&p.BHS)
-					if s.trySend(p) != nil {
-						break
-					}
-				}
-				return k
-			}),
+		wrongDataSN("datasn-hole", 0, 2),
+		wrongDataSN("datasn-twice", 0, 0),
+		wrongDataSN("datasn-below", 1<<32-1),
 	)
+}
+
+// wrongDataSN is a case of an answer to an R2T in equal PDUs, with these numbers.
+func wrongDataSN(id string, numbers ...uint32) Case {
+	return wrongWrite(id, Must, "RFC 7143 7.9", "a sequence error in Data-Out PDUs, from which nothing recovers at level 0, is no GOOD", 0, []string{"ImmediateData=No", "InitialR2T=Yes", "ErrorRecoveryLevel=0"},
+		func(t *T, s *Session, data []byte) *Task {
+			k := s.start(write10(128, 16), data, nil, how{hold: true})
+			r := t.firstR2T(s, k)
+			each := r.Length / uint32(len(numbers))
+			for i, sn := range numbers {
+				d := iscsi.DataOut{Final: i == len(numbers)-1, LUN: r.LUN, ITT: k.ITT, TTT: r.TTT, ExpStatSN: s.expStatSN, DataSN: sn, Offset: r.Offset + uint32(i)*each}
+				p := &PDU{Data: data[d.Offset:][:each]}
+				d.Put(&p.BHS)
+				if s.trySend(p) != nil {
+					break
+				}
+			}
+			return k
+		})
 }
 
 // firstR2T waits for the first R2T of a task.

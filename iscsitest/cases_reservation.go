@@ -183,10 +183,12 @@ func reservationCases() []Case {
 			s = t.login(options{}).ready()
 			s.good(s.reserve(scsi.Release, 1, keyOf1, 0), "RELEASE after another login")
 		}),
-		registered("unregister-releases", "who takes his registration away gives his reservation up", 1, func(t *T, all []*Session) {
+		registered("unregister-releases", "who takes his registration away gives his reservation up, and is not told of that himself", 2, func(t *T, all []*Session) {
 			s := all[0]
 			s.good(s.reserve(scsi.Reserve, 1, keyOf1, 0), "RESERVE")
 			s.good(s.reserve(scsi.Register, 0, keyOf1, 0), "REGISTER of no key")
+			k := s.once([]byte{scsi.TestUnitReady}, nil, nil)
+			t.require(!k.HasSense || k.Sense.Code != scsi.ReservationsReleased, "TEST UNIT READY of who has given it up ends with %s", k.outcome())
 			_, _, held := s.reservation()
 			t.require(!held, "the reservation is still held")
 		}),
@@ -211,7 +213,7 @@ func reservationCases() []Case {
 				t.require(found[t.target.initiator(i)] == keyOf1+uint64(i), "it names %v", found)
 			}
 		}),
-		Case{ID: "reservation.reserve-6", Source: "SPC-2 7.21", Says: "RESERVE (6) shuts others out until RELEASE (6), or until its initiator is gone", Need: Data, run: func(t *T) {
+		Case{ID: "reservation.reserve-6", Source: "SPC-2 5.5, 7.21", Says: "RESERVE (6) shuts others out, of MODE SENSE as of READ, until RELEASE (6)", Need: Data, run: func(t *T) {
 			a, b := t.login(options{}).ready(), t.login(options{initiator: 1}).ready()
 			k := a.attempt("RESERVE (6)", []byte{scsi.Reserve6, 0, 0, 0, 0, 0}, nil, nil)
 			if k.Status == scsi.ReservationConflict {
@@ -222,6 +224,8 @@ func reservationCases() []Case {
 			n := a.blockLen()
 			k = b.do(read10(0, 1), nil, make([]byte, n))
 			t.require(k.Status == scsi.ReservationConflict, "READ of another ends with %s", k.outcome())
+			k = b.do([]byte{scsi.ModeSense6, 0, 0x3f, 0, 255, 0}, nil, make([]byte, 255))
+			t.require(k.Status == scsi.ReservationConflict, "MODE SENSE of another ends with %s", k.outcome())
 			b.good(b.do(inquiry(-1, 36), nil, make([]byte, 36)), "INQUIRY of another")
 			a.good(a.do([]byte{scsi.Release6, 0, 0, 0, 0, 0}, nil, nil), "RELEASE (6)")
 			b.good(b.do(read10(0, 1), nil, make([]byte, n)), "READ of the other after RELEASE (6)")

@@ -327,15 +327,17 @@ func scsiCases() []Case {
 				t.require(x.mapped || state == 0 || blocks <= x.left, "%d blocks from LBA %d on are said to be in state %d, and those from the %dth on were written", blocks, x.lba, state, x.left)
 			}
 		}),
-		unit("scsi.lba-status-beyond", Must, "SBC-3 5.3", "GET LBA STATUS behind the last block ends with LBA OUT OF RANGE", 0, func(t *T, s *Session) {
+		unit("scsi.lba-status-beyond", Must, "SBC-3 5.3", "GET LBA STATUS behind the last block, however far, ends with LBA OUT OF RANGE", 0, func(t *T, s *Session) {
 			last, _ := s.capacity()
-			c := cdb16(scsi.ServiceActionIn16, last+1, 24)
-			c[1] = scsi.GetLBAStatus
-			k := s.attempt("GET LBA STATUS", c, nil, make([]byte, 24))
-			if k.Sense.Code == scsi.InvalidFieldInCDB {
-				t.skip("the unit has no GET LBA STATUS")
+			for _, lba := range []uint64{last + 1, 1 << 63, 1<<64 - 1} { // some targets shift the second to 0
+				c := cdb16(scsi.ServiceActionIn16, lba, 24)
+				c[1] = scsi.GetLBAStatus
+				k := s.attempt("GET LBA STATUS", c, nil, make([]byte, 24))
+				if k.Sense.Code == scsi.InvalidFieldInCDB {
+					t.skip("the unit has no GET LBA STATUS")
+				}
+				s.senses(k, fmt.Sprintf("GET LBA STATUS of block %d", lba), scsi.IllegalRequest, scsi.LBAOutOfRange)
 			}
-			s.senses(k, "GET LBA STATUS", scsi.IllegalRequest, scsi.LBAOutOfRange)
 		}),
 		unit("scsi.mode-sense", Must, "SPC-4 6.11", "MODE SENSE (6) and (10) return all pages, with their own lengths", 0, func(t *T, s *Session) {
 			in := make([]byte, 255)

@@ -20,8 +20,8 @@ var faultsOfTGT = []string{
 	"keys.HeaderDigest.crc32c", "keys.HeaderDigest.unknown", "keys.DataDigest.crc32c", "keys.DataDigest.unknown", "keys.first-burst-above",
 	"numbering.below", "nop.echo-cut",
 	"text.normal-own", "text.normal-all", "text.unknown-key", "text.split", "text.not-final", "text.renegotiation", "text.segment",
-	"data.unsolicited-unasked", "data.datasn-hole", "task.abort-task", "task.abort-missing",
-	"reservation.wrong-key", "reservation.nexus-loss",
+	"data.unsolicited-unasked", "data.datasn-hole", "data.datasn-twice", "data.datasn-below", "task.abort-task", "task.abort-missing",
+	"scsi.lba-status-beyond", "reservation.wrong-key", "reservation.nexus-loss", "reservation.unregister-releases", "reservation.reserve-6",
 	"always.readable", "always.burst", "always.expdatasn",
 }
 
