@@ -18,7 +18,7 @@ func TestBlockRowsNameServersAndJobsThatThereAre(t *testing.T) {
 		"kernel NVMe/TCP":         {guestDiskRows(), guestDisks},
 		"the kernel's initiators": {guestISCSIRows(), kernelInitiators},
 		"lost path":               {lostPathRows(), (*diskHosts)(nil).losingDisks()},
-		"iSCSI":                   {slices.Concat(tgtRows(), nbdkitISCSIRows(), digestRows()), iscsiServers},
+		"iSCSI":                   {slices.Concat(tgtRows(), nbdkitISCSIRows(), digestRows(), perfRows()), iscsiServers},
 		"iSER":                    {iserRows(), iserServers},
 	} {
 		if len(group.rows) == 0 {

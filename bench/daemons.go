@@ -135,7 +135,11 @@ func (d *daemon) again(ctx context.Context) (*process, error) {
 
 // cli runs the command line against the daemon.
 func (d *daemon) cli(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, d.binary, append([]string{"--socket", d.socket()}, args...)...)
+	return output(exec.CommandContext(ctx, d.binary, append([]string{"--socket", d.socket()}, args...)...))
+}
+
+// output is what a command prints; what it says of a failure is in the error.
+func output(cmd *exec.Cmd) ([]byte, error) {
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

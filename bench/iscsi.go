@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,8 @@ var iscsiServers = map[string]startServer{
 	"nbdkit":               startNBDKit,
 	"target, own client":   ownClient(startISCSI, overTCP("None")),
 	"target, both digests": ownClient(startISCSI, overTCP("CRC32C")),
+	"target, iscsi bench":  clientProgram(startISCSI, fioJob.runISCSIBench),
+	"target, iscsi-perf":   clientProgram(startISCSI, fioJob.runISCSIPerf),
 }
 
 // startISCSI starts a daemon with a copy of image, which it locks, as LUN 0 of a target on loopback.
@@ -133,7 +136,7 @@ func openISCSI(programs ...string) func(ctx context.Context, b *bench, names []s
 	return func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
 		for _, program := range programs {
 			if _, err := exec.LookPath(program); err != nil {
-				return nil, nil, leftOut(err.Error() + "; apt-get install tgt qemu-utils qemu-block-extra")
+				return nil, nil, leftOut(err.Error() + "; apt-get install tgt libiscsi-bin qemu-utils qemu-block-extra")
 			}
 		}
 		if modules, err := filepath.Glob("/usr/lib/*/qemu/block-iscsi.so"); err != nil || len(modules) == 0 {
@@ -185,6 +188,75 @@ func (j fioJob) runQEMU(ctx context.Context, s *blockServer) (metrics, error) {
 		return nil, fmt.Errorf("qemu-img on %s: its report is not understood: %s", s.iscsi.uri(), bytes.TrimSpace(out))
 	}
 	return metrics{"ops": float64(n) / took, "rate": float64(n*j.size()) / took, "cpu": (cpu1 - cpu0).Seconds() / float64(n)}, nil
+}
+
+// clientProgram has jobs on a target done by a program whose figure is all that is asked for.
+func clientProgram(start startServer, run func(j fioJob, ctx context.Context, b *bench, uri string) (ops float64, err error)) startServer {
+	return func(ctx context.Context, b *bench, dir, image string) (*blockServer, error) {
+		s, err := start(ctx, b, dir, image)
+		if err != nil {
+			return nil, err
+		}
+		s.own = func(ctx context.Context, j fioJob, s *blockServer) (metrics, error) {
+			ops, err := run(j, ctx, b, s.iscsi.uri())
+			return metrics{"ops": ops, "rate": ops * float64(j.size())}, err
+		}
+		return s, nil
+	}
+}
+
+// runISCSIBench has `ironwarp iscsi bench` do a job that reads.
+func (j fioJob) runISCSIBench(ctx context.Context, b *bench, uri string) (float64, error) {
+	args := []string{"iscsi", "bench", "--json", "--depth", strconv.Itoa(j.depth), "--size", strconv.Itoa(j.size()), "--time", fmt.Sprintf("%ds", fioSeconds)}
+	if !j.random() {
+		args = append(args, "--sequential")
+	}
+	out, err := output(exec.CommandContext(ctx, b.ironwarp, append(args, uri)...))
+	if err != nil {
+		return 0, fmt.Errorf("ironwarp %v: %w", args, err)
+	}
+	var report struct {
+		Reads struct {
+			Rate float64 `json:"ops_per_second"`
+		} `json:"reads"`
+	}
+	if err := json.Unmarshal(out, &report); err != nil || report.Reads.Rate == 0 {
+		return 0, fmt.Errorf("the report of ironwarp %v is not understood: %w: %s", args, err, out)
+	}
+	return report.Reads.Rate, nil
+}
+
+// runISCSIPerf has libiscsi's iscsi-perf do a job that reads, the only kind that it does.
+func (j fioJob) runISCSIPerf(ctx context.Context, _ *bench, uri string) (float64, error) {
+	args := []string{"-m", strconv.Itoa(j.depth), "-b", strconv.Itoa(j.size() / 512), "-t", strconv.Itoa(fioSeconds)}
+	if j.random() {
+		args = append(args, "-r")
+	}
+	out, err := exec.CommandContext(ctx, "iscsi-perf", append(args, uri)...).CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("iscsi-perf %v: %w: %s", args, err, out)
+	}
+	at := bytes.LastIndex(out, []byte("iops average "))
+	var ops float64
+	if at < 0 {
+		return 0, fmt.Errorf("the report of iscsi-perf %v is not understood: %s", args, out)
+	}
+	if _, err := fmt.Sscanf(string(out[at:]), "iops average %g", &ops); err != nil {
+		return 0, fmt.Errorf("the report of iscsi-perf %v is not understood: %w: %s", args, err, out)
+	}
+	return ops, nil
+}
+
+// perfRows are `ironwarp iscsi bench` beside iscsi-perf, each with a target of ours.
+func perfRows() (rows []row) {
+	for _, j := range fioJobs {
+		if !j.writes() {
+			r := j.iscsiRow("iscsi bench, "+j.name+" / iscsi-perf", 1, "target, iscsi bench", "target, iscsi-perf")
+			r.note = "both with the same target: what is compared are the initiators"
+			rows = append(rows, r)
+		}
+	}
+	return rows
 }
 
 // iscsiRow is one that compares how fast two do a job.

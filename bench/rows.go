@@ -20,6 +20,7 @@ func groups(old string) []group {
 		{name: "iSCSI beside tgt", rounds: 3, open: openISCSI("tgtd", "tgtadm", "qemu-img"), rows: tgtRows()},
 		{name: "iSCSI beside nbdkit", rounds: 3, open: openISCSI("qemu-img"), rows: nbdkitISCSIRows()},
 		{name: "iSCSI digests", rounds: 3, open: openBlock(iscsiServers), rows: digestRows()},
+		{name: "iSCSI initiators", rounds: 3, open: openISCSI("iscsi-perf"), rows: perfRows()},
 		{name: "iSER", rounds: 3, open: openBlock(iserServers), rows: iserRows()},
 		{name: "ESP", rounds: 4, open: openESP, rows: espRows()},
 		{name: "disk through ESP", rounds: 3, open: openDiskHosts(lab.Config{}, (*diskHosts).espDisks), rows: espDiskRows()},

@@ -76,12 +76,15 @@ type Session struct {
 	immediate int           // bytes of a write that go with its command
 	segment   int           // the longest data segment that the target takes
 	burst     int           // and the most that one R2T asks for
+	patient   time.Time     // when the target was given its time, by the goroutine that receives
 	over      chan struct{} // closed when the session has failed
 	ended     chan struct{} // closed when nothing of it runs any more
 
 	mu              sync.Mutex // guards the fields below it
 	changed         *sync.Cond // a window that opens, PDUs to be sent, or the end
 	queue           []outgoing
+	sent            []outgoing // memory of the batch that is sent
+	sending         bool       // somebody writes to the connection
 	tasks           map[uint32]*task
 	itt             uint32
 	cmdSN, maxCmdSN uint32
@@ -175,6 +178,9 @@ func (s *Session) run() {
 	loops.Go(s.send)
 	loops.Wait()
 	s.mu.Lock()
+	for s.sending {
+		s.changed.Wait()
+	}
 	for _, t := range s.tasks {
 		t.err = s.err
 		close(t.done)
@@ -299,59 +305,78 @@ func (s *Session) once(cdb, out, in []byte) (int, error) {
 	k.Put(&o.h)
 	t.moved = len(o.data)
 	s.pushLocked(o)
-	s.mu.Unlock()
+	if s.sending || len(s.tasks) > 1 { // who waits already has more to send soon, with this
+		s.changed.Broadcast()
+		s.mu.Unlock()
+	} else if err := s.sendLocked(); err != nil {
+		s.fail(err)
+	}
 	<-t.done
 	return t.moved, t.err
 }
 
+// pushLocked queues a PDU. Who does not send it himself broadcasts that there is one.
 func (s *Session) pushLocked(o outgoing) {
 	if o.task != nil {
 		o.task.unsent++
 	}
 	s.queue = append(s.queue, o)
-	s.changed.Broadcast()
 }
 
-// send writes what is queued.
+// send writes what is queued and nobody writes.
 func (s *Session) send() {
-	var batch []outgoing
-	var pad [3]byte
 	for {
 		s.mu.Lock()
-		for len(s.queue) == 0 && s.err == nil {
+		for (len(s.queue) == 0 || s.sending) && s.err == nil {
 			s.changed.Wait()
 		}
 		if s.err != nil {
 			s.mu.Unlock()
 			return
 		}
-		batch, s.queue = s.queue, batch[:0]
-		expStatSN := s.expStatSN
-		s.mu.Unlock()
-		var vec net.Buffers
-		for i := range batch {
-			o := &batch[i]
-			o.h.SetLengths(0, len(o.data))
-			binary.BigEndian.PutUint32(o.h[28:], expStatSN) // of all requests (RFC 7143 section 11)
-			vec = append(vec, o.h[:])
-			if len(o.data) > 0 {
-				vec = append(vec, o.data, pad[:iscsi.Pad(len(o.data))])
-			}
-		}
-		if _, err := vec.WriteTo(s.nc); err != nil {
+		if err := s.sendLocked(); err != nil {
 			s.fail(err)
 			return
 		}
-		s.mu.Lock()
-		for i := range batch {
-			if t := batch[i].task; t != nil {
-				t.unsent--
-				s.endLocked(t)
-			}
-			batch[i] = outgoing{}
-		}
-		s.mu.Unlock()
 	}
+}
+
+// sendLocked writes what is queued, and unlocks the session. What is queued meanwhile is left to send.
+func (s *Session) sendLocked() error {
+	var pad [3]byte
+	batch := s.queue
+	s.queue, s.sent, s.sending = s.sent[:0], nil, true
+	expStatSN := s.expStatSN
+	s.mu.Unlock()
+	vec := make(net.Buffers, 0, 3*len(batch))
+	for i := range batch {
+		o := &batch[i]
+		o.h.SetLengths(0, len(o.data))
+		binary.BigEndian.PutUint32(o.h[28:], expStatSN) // of all requests (RFC 7143 section 11)
+		vec = append(vec, o.h[:])
+		if len(o.data) > 0 {
+			vec = append(vec, o.data, pad[:iscsi.Pad(len(o.data))])
+		}
+	}
+	_, err := vec.WriteTo(s.nc)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sending = false
+	if err != nil || len(s.queue) > 0 || s.err != nil {
+		s.changed.Broadcast()
+	}
+	if err != nil {
+		return err // their tasks end with the session
+	}
+	for i := range batch {
+		if t := batch[i].task; t != nil {
+			t.unsent--
+			s.endLocked(t)
+		}
+		batch[i] = outgoing{}
+	}
+	s.sent = batch
+	return nil
 }
 
 // endLocked ends a task that is answered, and whose memory nobody reads any more.
@@ -387,7 +412,7 @@ func (s *Session) receive() {
 // await waits for the next PDU, and pings a target that owes something and is silent.
 func (s *Session) await() error {
 	for {
-		s.nc.SetReadDeadline(time.Now().Add(silence))
+		s.patience()
 		_, err := s.r.Peek(1)
 		var late net.Error
 		if !errors.As(err, &late) || !late.Timeout() {
@@ -404,11 +429,20 @@ func (s *Session) await() error {
 			var o outgoing
 			q.PutOut(&o.h)
 			s.pushLocked(o)
+			s.changed.Broadcast()
 		}
 		s.mu.Unlock()
 		if err == ErrSilent {
 			return err
 		}
+	}
+}
+
+// patience gives the target silence, less a second, for what it says next: a deadline for each PDU would cost more than the PDU.
+func (s *Session) patience() {
+	if now := time.Now(); now.Sub(s.patient) > time.Second {
+		s.patient = now
+		s.nc.SetReadDeadline(now.Add(silence))
 	}
 }
 
@@ -418,7 +452,7 @@ func (s *Session) one() error {
 		return err
 	}
 	var h iscsi.BHS
-	s.nc.SetReadDeadline(time.Now().Add(silence))
+	s.patience()
 	if _, err := io.ReadFull(s.r, h[:]); err != nil {
 		return err
 	}
@@ -516,6 +550,7 @@ func (s *Session) takeLocked(h *iscsi.BHS, data []byte, t *task) error {
 			var o outgoing
 			q.PutOut(&o.h)
 			s.pushLocked(o)
+			s.changed.Broadcast()
 		}
 	case iscsi.OpLogoutResp:
 		return ErrClosed
@@ -564,6 +599,7 @@ func (s *Session) answerLocked(h *iscsi.BHS, t *task) error {
 		off += n
 	}
 	t.moved = int(end)
+	s.changed.Broadcast()
 	return nil
 }
 
@@ -576,6 +612,7 @@ func (s *Session) Close() error {
 		var o outgoing
 		q.Put(&o.h)
 		s.pushLocked(o)
+		s.changed.Broadcast()
 	}
 	s.mu.Unlock()
 	if idle {
