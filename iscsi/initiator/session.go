@@ -308,8 +308,10 @@ func (s *Session) once(cdb, out, in []byte) (int, error) {
 	if s.sending || len(s.tasks) > 1 { // who waits already has more to send soon, with this
 		s.changed.Broadcast()
 		s.mu.Unlock()
-	} else if err := s.sendLocked(); err != nil {
-		s.fail(err)
+	} else {
+		batch := s.takeQueueLocked()
+		s.mu.Unlock()
+		s.write(batch)
 	}
 	<-t.done
 	return t.moved, t.err
@@ -334,39 +336,47 @@ func (s *Session) send() {
 			s.mu.Unlock()
 			return
 		}
-		if err := s.sendLocked(); err != nil {
-			s.fail(err)
-			return
-		}
+		batch := s.takeQueueLocked()
+		s.mu.Unlock()
+		s.write(batch)
 	}
 }
 
-// sendLocked writes what is queued, and unlocks the session. What is queued meanwhile is left to send.
-func (s *Session) sendLocked() error {
-	var pad [3]byte
+// takeQueueLocked is what is queued, for write, which has to follow. What is queued meanwhile is left to send.
+func (s *Session) takeQueueLocked() []outgoing {
 	batch := s.queue
 	s.queue, s.sent, s.sending = s.sent[:0], nil, true
-	expStatSN := s.expStatSN
-	s.mu.Unlock()
-	vec := make(net.Buffers, 0, 3*len(batch))
 	for i := range batch {
 		o := &batch[i]
 		o.h.SetLengths(0, len(o.data))
-		binary.BigEndian.PutUint32(o.h[28:], expStatSN) // of all requests (RFC 7143 section 11)
+		binary.BigEndian.PutUint32(o.h[28:], s.expStatSN) // of all requests (RFC 7143 section 11)
+	}
+	return batch
+}
+
+// write writes PDUs. If it fails so does the session, and their tasks end with that.
+func (s *Session) write(batch []outgoing) {
+	var pad [3]byte
+	vec := make(net.Buffers, 0, 3*len(batch))
+	for i := range batch {
+		o := &batch[i]
 		vec = append(vec, o.h[:])
 		if len(o.data) > 0 {
 			vec = append(vec, o.data, pad[:iscsi.Pad(len(o.data))])
 		}
 	}
 	_, err := vec.WriteTo(s.nc)
+	if err != nil {
+		s.fail(err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sending = false
-	if err != nil || len(s.queue) > 0 || s.err != nil {
+	if len(s.queue) > 0 || s.err != nil {
 		s.changed.Broadcast()
 	}
 	if err != nil {
-		return err // their tasks end with the session
+		return
 	}
 	for i := range batch {
 		if t := batch[i].task; t != nil {
@@ -376,7 +386,6 @@ func (s *Session) sendLocked() error {
 		batch[i] = outgoing{}
 	}
 	s.sent = batch
-	return nil
 }
 
 // endLocked ends a task that is answered, and whose memory nobody reads any more.

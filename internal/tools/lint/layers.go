@@ -27,6 +27,7 @@ var layers = [][]string{
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
 	{"rdmatest"},
+	{"iscsi/libiscsitest"},
 	{"iscsitest"},
 	{"iscsi/target"},
 	{"iscsi/tcp", "iser", "scsi/lu"}, // rooms of iscsi/target: none knows another
