@@ -9,9 +9,6 @@ import (
 	"github.com/ironwarp/ironwarp/iscsitest"
 )
 
-// looksTooSoon is what is wrong with a test of libiscsi's, with every target.
-const looksTooSoon = "libiscsi 1.19 looks for the answer to the reset before it has sent it"
-
 // TestAgreement: on our target and tgt's, libiscsi's suite and this one say the same of what both look at, or it is said why
 // not.
 func TestAgreement(t *testing.T) {
@@ -22,11 +19,11 @@ func TestAgreement(t *testing.T) {
 	}{
 		{"IronWarp", func(t *testing.T) iscsitest.Target { return serve(t, nil) }, map[string]string{
 			"SCSI.GetLBAStatus.UnmapSingle scsi.lba-status-unmapped": "libiscsi expects an answer that begins at another block than it has asked for",
-			"iSCSI.iSCSITMF.LUNResetSimpleAsync task.lun-reset":      looksTooSoon,
+			"iSCSI.iSCSITMF.LUNResetSimpleAsync task.lun-reset":      libiscsitest.LooksTooSoon,
 		}},
 		{"tgt 1.0.85", serveTGT, map[string]string{
 			"iSCSI.iSCSITMF.AbortTaskSimpleAsync task.abort-task": "libiscsi writes down that the task was not found, and passes the target",
-			"iSCSI.iSCSITMF.LUNResetSimpleAsync task.lun-reset":   looksTooSoon,
+			"iSCSI.iSCSITMF.LUNResetSimpleAsync task.lun-reset":   libiscsitest.LooksTooSoon,
 			"iSCSI.iSCSIcmdsn.iSCSICmdSnTooLow numbering.below":   "tgt ends the connection; libiscsi logs in again, and takes that for silence",
 		}},
 	} {

@@ -45,7 +45,6 @@ var shared = []struct{ test, id string }{
 	{"SCSI.ReportSupportedOpcodes.Simple", "scsi.operation-codes"},
 	{"SCSI.Reserve6.2Initiators", "reservation.reserve-6"},
 	{"SCSI.Unmap.Simple", "scsi.unmap"},
-	{"SCSI.Verify10.Simple", "scsi.verify"},
 	{"SCSI.Verify10.Mismatch", "scsi.verify"},
 	{"SCSI.Write10.Simple", "data.write"},
 	{"SCSI.Write10.BeyondEol", "scsi.write-behind"},
@@ -62,6 +61,9 @@ var shared = []struct{ test, id string }{
 	{"iSCSI.iSCSIcmdsn.iSCSICmdSnTooLow", "numbering.below"},
 	{"iSCSI.iSCSIdatasn.iSCSIDataSnInvalid", "data.datasn-below"},
 }
+
+// LooksTooSoon is what is wrong with iSCSI.iSCSITMF.LUNResetSimpleAsync, with every target.
+const LooksTooSoon = "libiscsi 1.19 looks for the answer to the reset before it has sent it"
 
 // Comparison is what both say of one thing that a target does.
 type Comparison struct {
