@@ -53,6 +53,12 @@ func (o *Op) CopyInline() {
 	o.SGL[0], o.N = o.private, 1
 }
 
+// SetInline has a copy of b as the operation's source.
+func (o *Op) SetInline(b []byte) {
+	o.private = append(o.private, b...)
+	o.SGL[0], o.N = o.private, 1
+}
+
 // waits reports whether the operation needs a response and has none yet.
 func (o *Op) waits() bool { return (o.Kind == OpReadRequest || o.Kind == OpAtomicRequest) && !o.done }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -206,6 +207,18 @@ func (s *Stream) Commit(more bool) {
 		return
 	}
 	s.kickAndUnlock(false)
+}
+
+// Holds reports whether p is a Ref of an operation that has not been reported yet.
+func (s *Stream) Holds(p Pin) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := s.sq.head; i < s.sq.tail; i++ {
+		if op := s.sq.at(i); slices.Contains(op.Ref[:op.N], p) {
+			return true
+		}
+	}
+	return false
 }
 
 // Flush starts sending operations that were committed with more.

@@ -28,6 +28,10 @@ type Config struct {
 	// Local is the address that Dial binds to; if it is invalid the kernel chooses.
 	Local netip.Addr
 
+	// OneFamily has a Listener on 0.0.0.0 take IPv4 alone, and one on :: IPv6 alone. Otherwise
+	// either takes both.
+	OneFamily bool
+
 	// UDPPort is, for SCTPUDP, the UDP port of peers and of listeners, 0 for 9899 (RFC
 	// 6951 section 6.2). A dialler uses any free port.
 	UDPPort uint16

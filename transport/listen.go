@@ -51,7 +51,14 @@ func openListener(ctx context.Context, local netip.AddrPort, cfg *Config) (net.L
 	lc := net.ListenConfig{Control: cfg.control, KeepAlive: -1}
 	// A multipath connection would add subflows that nobody admitted.
 	lc.SetMultipathTCP(false)
-	return lc.Listen(ctx, "tcp", local.String())
+	network := "tcp"
+	switch {
+	case cfg.OneFamily && unmap(local).Addr().Is4():
+		network = "tcp4"
+	case cfg.OneFamily:
+		network = "tcp6"
+	}
+	return lc.Listen(ctx, network, local.String())
 }
 
 // Addr returns the listener's address.

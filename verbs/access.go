@@ -40,6 +40,7 @@ type binding struct {
 	stag   uint32 // 0: none
 	mem    []byte
 	rights rdmap.Access
+	base   uint64 // the tagged offset of the first byte
 	mr     *MR    // of a memory window: the region that it keeps
 	target Target // takes what peers write; nil: mem does
 }
@@ -81,6 +82,7 @@ func (w *window) openLocked(b binding, qp *QP) {
 		w.placing.Store(0)
 	}
 	if b.mr != nil {
+		b.mr.windows.Add(1)
 		b.mr.refs.Add(1) // the caller holds a claim, so it is not deregistered
 	}
 	if qp != nil {
@@ -111,6 +113,7 @@ func (w *window) closeLocked() {
 	}
 	if w.mr != nil {
 		w.mr.refs.Add(-1)
+		w.mr.windows.Add(-1)
 		w.mr = nil
 	}
 }
@@ -234,17 +237,18 @@ func (d *Device) acquire(pd *PD, qp *QP, stag uint32, to uint64, n uint32, need 
 		return nil, nil, rdmap.FaultInvalidSTag
 	}
 	fault := rdmap.FaultNone
-	switch end := to + uint64(n); {
+	off := to - w.base // wraps below the base, so that it is far outside
+	switch end := off + uint64(n); {
 	case !w.allows(pd, qp):
 		fault = rdmap.FaultNotAssociated
-	case wraps(to, end):
+	case wraps(to, to+uint64(n)):
 		fault = rdmap.FaultTOWrap
-	case w.isOutside(end):
+	case wraps(off, end), w.isOutside(end):
 		fault = rdmap.FaultBounds
 	case w.lacks(need):
 		fault = rdmap.FaultAccess
 	default:
-		return w.mem[to:end:end], (*pin)(w), rdmap.FaultNone
+		return w.mem[off:end:end], (*pin)(w), rdmap.FaultNone
 	}
 	w.pins.Add(-1)
 	return nil, nil, fault
@@ -266,7 +270,7 @@ func (p *pin) HasTarget() bool { return p.target != nil }
 
 // Place implements rdmap.TargetPin.
 func (p *pin) Place(to uint64, b []byte) bool {
-	ok := p.placing.Add(1) > 0 && p.target.Place(to, b)
+	ok := p.placing.Add(1) > 0 && p.target.Place(to-p.base, b)
 	p.placing.Add(-1)
 	return ok
 }

@@ -19,6 +19,10 @@ type DialConfig struct {
 	Transport *transport.Config
 	QP        QPConfig
 
+	// Made, if not nil, is a queue pair of CreateQP that gets the stream; of QP only IRD and ORD
+	// count. Whatever Dial comes to, it has no other stream.
+	Made *QP
+
 	// Prepare, if not nil, is called with the queue pair before anything can arrive:
 	// the place to post receives. Dial returns its error. If Dial makes a second
 	// attempt, it is called again with another queue pair.
@@ -98,10 +102,14 @@ func (pd *PD) Dial(ctx context.Context, dial DialConfig) (*QP, error) {
 		if (errors.As(err, &stale) || errors.Is(err, transport.ErrHalfOpen)) && ctx.Err() == nil {
 			continue
 		}
-		if err == nil || dial.Setup.Plain || errors.As(err, &ended) || !mpa.RetryRevision1(err) {
-			return qp, err
+		if err != nil && !dial.Setup.Plain && !errors.As(err, &ended) && mpa.RetryRevision1(err) {
+			dial.Setup.Plain = true
+			continue
 		}
-		dial.Setup.Plain = true
+		if err != nil && dial.Made != nil && dial.Made.pd == pd && !errors.Is(err, ErrInUse) {
+			return nil, dial.Made.fail(err)
+		}
+		return qp, err
 	}
 }
 
@@ -144,7 +152,7 @@ func (pd *PD) dial(ctx context.Context, dial *DialConfig) (*QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	qp, err := newQP(pd, dial.QP, conn)
+	qp, err := pd.queuePair(dial.Made, &dial.QP, conn)
 	if err != nil {
 		conn.drop()
 		return nil, err
@@ -162,7 +170,7 @@ func (pd *PD) dial(ctx context.Context, dial *DialConfig) (*QP, error) {
 		if !errors.As(err, &rej) {
 			err = fmt.Errorf("verbs: connect to %v: %w", dial.Remote, err)
 		}
-		return nil, qp.fail(err)
+		return nil, qp.giveUp(err)
 	}
 	if err := qp.start(s); err != nil {
 		rdmap.Refuse(s.llp, mpa.LocalFault(err)) // RFC 6581 section 9.3

@@ -177,6 +177,9 @@ func (r *ConnRequest) Protection() transport.Protection { return r.in.Protection
 type AcceptConfig struct {
 	QP QPConfig
 
+	// Made is as in DialConfig, but that it stays usable if the request may still be rejected.
+	Made *QP
+
 	// Prepare, if not nil, is called with the queue pair before the answer is sent: the
 	// place to post receives. Accept returns its error.
 	Prepare func(*QP) error
@@ -191,7 +194,7 @@ type AcceptConfig struct {
 // *QuotaError), cfg.QP is invalid or Prepare fails, the request may still be
 // rejected; any other error has ended the stream: ctx's, ErrClosed, or the network's.
 func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg AcceptConfig) (*QP, error) {
-	qp, err := newQP(pd, cfg.QP, r.in)
+	qp, err := pd.queuePair(cfg.Made, &cfg.QP, r.in)
 	if err != nil {
 		var q *QuotaError
 		if errors.As(err, &q) {

@@ -35,7 +35,7 @@ func (a Access) remote() rdmap.Access {
 
 // MR is a memory region: local memory that work requests may name and, through
 // its STag, a window of it that peers on queue pairs of the same PD may reach.
-// Tagged offsets count from 0 at the window's start.
+// Tagged offsets count from 0 at the window's start, or from a base (RegisterMRAt).
 //
 // Memory that changes while it is being sent spoils the CRC of its FPDU, which
 // ends the stream. Payloads of up to 256 bytes are copied first (not with
@@ -55,6 +55,7 @@ type MR struct {
 	charge   charge
 	extent   extent
 	refs     atomic.Int32 // work requests and memory windows that use the region; negative: deregistered
+	windows  atomic.Int32 // of these the memory windows
 }
 
 // gone is added to refs when a region is deregistered.
@@ -69,8 +70,17 @@ const gone = -1 << 30
 // 5042 section 6.1.1); with a *QuotaError; with ErrClosed if the domain is freed; and if
 // buf is empty, longer than 4 GiB - 1, or open to a peer's changes without LocalWrite.
 func (pd *PD) RegisterMR(buf []byte, access Access) (*MR, error) {
+	return pd.RegisterMRAt(0, buf, access)
+}
+
+// RegisterMRAt is RegisterMR with base as the tagged offset of the first byte, as where
+// peers are told addresses. It fails also if the last offset would be beyond 2^64 - 1.
+func (pd *PD) RegisterMRAt(base uint64, buf []byte, access Access) (*MR, error) {
 	if len(buf) == 0 || uint64(len(buf)) > maxMRLen {
 		return nil, fmt.Errorf("verbs: register a memory region of %d bytes: 1 to %d are possible", len(buf), uint64(maxMRLen))
+	}
+	if err := checkBase(base, len(buf)); err != nil {
+		return nil, err
 	}
 	if err := checkAccess(access, access&LocalWrite != 0); err != nil {
 		return nil, err
@@ -96,9 +106,17 @@ func (pd *PD) RegisterMR(buf []byte, access Access) (*MR, error) {
 		return nil, err
 	}
 	w.mu.Lock()
-	w.openLocked(binding{stag: w.stags().insert(w), mem: mr.buf, rights: access.remote()}, nil)
+	w.openLocked(binding{stag: w.stags().insert(w), mem: mr.buf, rights: access.remote(), base: base}, nil)
 	w.mu.Unlock()
 	return mr, nil
+}
+
+// checkBase refuses n bytes whose tagged offsets would wrap.
+func checkBase(base uint64, n int) error {
+	if base+uint64(n-1) < base {
+		return fmt.Errorf("verbs: open %d bytes at the tagged offset %#x: the last would be beyond 2^64 - 1", n, base)
+	}
+	return nil
 }
 
 // checkAccess refuses peers the right to change memory that the owner itself may not
@@ -192,7 +210,7 @@ func (mr *MR) reregister(off, n int, access Access, to Target) (stag uint32, err
 }
 
 // Deregister ends the registration. It fails with ErrInUse while posted work
-// requests name the region or memory windows are bound to it.
+// requests name the region, see Withdraw, or memory windows are bound to it.
 func (mr *MR) Deregister() error {
 	w := &mr.win
 	w.mu.Lock()
@@ -203,12 +221,18 @@ func (mr *MR) Deregister() error {
 	if !mr.refs.CompareAndSwap(0, gone) {
 		return fmt.Errorf("verbs: deregister memory that %d posted work requests and memory windows use: %w", mr.refs.Load(), ErrInUse)
 	}
+	mr.endLocked()
+	return nil
+}
+
+// endLocked ends the registration of a region that is marked as gone.
+func (mr *MR) endLocked() {
+	w := &mr.win
 	w.closeLocked()
 	w.state = windowGone
 	w.pd.ulp.dev.memory.leave(&mr.extent)
 	w.pd.ulp.dev.prm.give(&mr.charge)
 	w.pd.leave()
-	return nil
 }
 
 // claim keeps the region registered for a work request that names it. It fails if the

@@ -26,7 +26,7 @@ func (e *opError) Unwrap() error { return e.err }
 // MW is a memory window of type 2: remote access to part of a memory region, which
 // OpBind opens, in send queue order, for the peer of that queue pair
 // alone (the single stream scope of RFC 5042 section 2.2.5). Tagged offsets count
-// from 0 at the window's start.
+// from SendWR.Base at the window's start.
 //
 // The access ends with Invalidate, with an OpInvalidateLocal or the peer's Send
 // with Invalidate on that queue pair, and with its stream. Once it has ended,
@@ -90,7 +90,7 @@ func (mw *MW) Dealloc() error {
 func (qp *QP) postLocal(stream *rdmap.Stream, wr *SendWR) error {
 	var w *window
 	stag := wr.InvalidateSTag
-	if wr.Flags&Inline != 0 {
+	if wr.Flags&Inline != 0 || len(wr.Data) > 0 {
 		return errors.New("verbs: post a bind, registration or invalidation: Inline is for data that is sent")
 	}
 	if wr.Op == OpInvalidateLocal {
@@ -145,7 +145,10 @@ func (qp *QP) bindingFor(wr *SendWR, w **window) (b binding, err error) {
 	if err := checkAccess(wr.Access, e.MR.local); err != nil {
 		return b, err
 	}
-	b.mem, b.rights = e.MR.buf[e.Off:e.Off+e.Len], wr.Access.remote()
+	if err := checkBase(wr.Base, int(e.Len)); err != nil {
+		return b, err
+	}
+	b.mem, b.rights, b.base = e.MR.buf[e.Off:e.Off+e.Len], wr.Access.remote(), wr.Base
 	if wr.Op == OpRegister {
 		if err := qp.pd.checkRemote(wr.Access); err != nil {
 			return b, err

@@ -63,6 +63,8 @@ type SendWR struct {
 	InvalidateSTag uint32 // OpSend with Invalidate: at the peer. OpInvalidateLocal: our own
 	MW             *MW    // OpBind
 	Access         Access // OpBind, OpRegister: the remote rights
+	Base           uint64 // OpBind, OpRegister: the tagged offset of the first byte
+	Data           []byte // with Inline: the source of a Send or Write, in place of SGL; it need not be registered
 	Imm            uint64 // OpImmediate
 	Add, AddMask   uint64 // OpFetchAdd; or what to swap in and its mask, OpCmpSwap
 	Compare        uint64 // OpCmpSwap
@@ -99,6 +101,15 @@ func (qp *QP) PostSend(wr *SendWR) error {
 		return err
 	}
 	inline := wr.Flags&Inline != 0
+	if len(wr.Data) > 0 {
+		switch {
+		case !inline || len(wr.SGL) > 0 || wr.Op != OpSend && wr.Op != OpWrite:
+			return errors.New("verbs: post a send work request: Data is for a Send or Write with Inline and no SGL")
+		case uint64(len(wr.Data)) > rdmap.MaxMessageLen:
+			return fmt.Errorf("verbs: a message of %d bytes: %d are possible", len(wr.Data), uint64(rdmap.MaxMessageLen))
+		}
+		total = uint32(len(wr.Data))
+	}
 	if (wr.Op == OpFetchAdd || wr.Op == OpCmpSwap) && len(wr.SGL) > 0 && (len(wr.SGL) > 1 || total != 8 || inline) {
 		return errors.New("verbs: post an Atomic: its result goes to one element of 8 bytes, not inline, or to none")
 	}
@@ -125,7 +136,9 @@ func (qp *QP) PostSend(wr *SendWR) error {
 		stream.Cancel()
 		return err
 	}
-	if inline && wr.Op != OpRead {
+	if len(wr.Data) > 0 {
+		op.SetInline(wr.Data)
+	} else if inline && wr.Op != OpRead {
 		op.CopyInline()
 		release(op.Ref[:])
 	}

@@ -26,13 +26,14 @@ type QPConfig struct {
 }
 
 // QP is a queue pair on one RDMAP Stream. It is made by Dial, by accepting a
-// ConnRequest or by Adopt, and lives until its stream ends. All methods are safe
-// for concurrent use and in every state.
+// ConnRequest or by Adopt, or before any of these by CreateQP, and lives until its stream
+// ends. All methods are safe for concurrent use and in every state.
 type QP struct {
 	id     uint64
 	pd     *PD
 	cfg    QPConfig
-	conn   Transport
+	conn   atomic.Pointer[Transport]
+	made   bool                         // by CreateQP
 	stream atomic.Pointer[rdmap.Stream] // nil until started
 	done   chan struct{}
 	err    error // valid when done is closed
@@ -43,6 +44,7 @@ type QP struct {
 
 	mu     sync.Mutex // guards the fields below it
 	over   bool       // ended without ever having a stream
+	taken  bool       // made, and its stream starts up or has
 	cancel func()     // ends the start-up of the stream; nil: there is none
 
 	rq    recvQueue    // if there is no SRQ
@@ -87,6 +89,93 @@ type recvQueue struct {
 	closed           bool
 }
 
+// CreateQP makes a queue pair that has no stream yet, so that receives can be posted before it is
+// known where it connects: see DialConfig.Made and AcceptConfig.Made. It is charged to pd's
+// ULP and, from then on, to the peer. If its stream does not come up, or Close or Abort ends it before, its
+// receives complete with ErrFlushed. It fails with a *QuotaError, ErrTrust, ErrClosed, and if cfg is
+// invalid.
+func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) { return newQP(pd, cfg, unconnected{}) }
+
+// unconnected is the connection of a queue pair that has none.
+type unconnected struct{}
+
+func (unconnected) Flow() transport.Flow             { return transport.Flow{} }
+func (unconnected) Protection() transport.Protection { return unprotected{} }
+
+type unprotected struct{}
+
+func (unprotected) Peer() transport.Identity { return "" }
+func (unprotected) Paused() bool             { return false }
+func (unprotected) Kind() string             { return "none" }
+func (unprotected) Release()                 {}
+
+// takeFor gives a queue pair that CreateQP has made to an attempt at a stream on conn.
+func (qp *QP) takeFor(pd *PD, cfg *QPConfig, conn Transport) error {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	switch {
+	case !qp.made || qp.pd != pd:
+		return errors.New("verbs: connect a queue pair: CreateQP has not made it, or not of this protection domain")
+	case qp.over:
+		return &closedError{what: "connect a queue pair"}
+	case qp.taken:
+		return fmt.Errorf("verbs: connect a queue pair that is connected already, or on its way: %w", ErrInUse)
+	}
+	if err := cfg.checkDepths(); err != nil {
+		return err
+	}
+	to := qp.charge
+	to.peer = conn.Protection().Peer()
+	to.n[resIRRQEntries] = int64(cfg.IRD)
+	if err := pd.ulp.dev.prm.change(&qp.charge, to); err != nil {
+		return err
+	}
+	if qp.cfg.SRQ != nil {
+		qp.cfg.SRQ.meet(qp)
+	}
+	qp.cfg.IRD, qp.cfg.ORD, qp.taken = cfg.IRD, cfg.ORD, true
+	qp.conn.Store(&conn)
+	return nil
+}
+
+// giveUp has an attempt at a stream fail: the queue pair is over, unless it is made. It returns why: err, unless
+// something else has ended the queue pair.
+func (qp *QP) giveUp(err error) error {
+	if !qp.made {
+		return qp.fail(err)
+	}
+	qp.mu.Lock()
+	if qp.over {
+		qp.mu.Unlock()
+		return qp.fail(err)
+	}
+	defer qp.mu.Unlock()
+	to := qp.charge
+	to.peer = ""
+	if e := qp.pd.ulp.dev.prm.change(&qp.charge, to); e != nil {
+		return errors.Join(err, e) // it stays charged to the peer until it is over
+	}
+	var none Transport = unconnected{}
+	qp.conn.Store(&none)
+	qp.taken, qp.cancel = false, nil
+	return err
+}
+
+func (c *QPConfig) checkDepths() error {
+	if c.IRD < 0 || c.IRD > maxReadDepth || c.ORD < 0 || c.ORD > maxReadDepth {
+		return fmt.Errorf("verbs: create a queue pair: IRD %d, ORD %d, 0 to %d are possible", c.IRD, c.ORD, maxReadDepth)
+	}
+	return nil
+}
+
+// queuePair is the queue pair of an attempt at a stream on conn: made, if there is one, or a new one.
+func (pd *PD) queuePair(made *QP, cfg *QPConfig, conn Transport) (*QP, error) {
+	if made == nil {
+		return newQP(pd, *cfg, conn)
+	}
+	return made, made.takeFor(pd, cfg, conn)
+}
+
 // newQP allocates a queue pair of pd for a stream on conn, charged to its ULP and
 // to conn's peer.
 func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
@@ -115,10 +204,12 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 			return nil, fmt.Errorf("verbs: create a queue pair with a shared receive queue: MaxRecv %d, it has no receives of its own", cfg.MaxRecv)
 		}
 	}
-	if cfg.IRD < 0 || cfg.IRD > maxReadDepth || cfg.ORD < 0 || cfg.ORD > maxReadDepth {
-		return nil, fmt.Errorf("verbs: create a queue pair: IRD %d, ORD %d, 0 to %d are possible", cfg.IRD, cfg.ORD, maxReadDepth)
+	if err := cfg.checkDepths(); err != nil {
+		return nil, err
 	}
-	qp := &QP{id: randomID(), pd: pd, cfg: cfg, conn: conn, done: make(chan struct{}), charge: charge{ulp: &pd.ulp.acct, peer: conn.Protection().Peer()}}
+	_, made := conn.(unconnected)
+	qp := &QP{id: randomID(), pd: pd, cfg: cfg, made: made, done: make(chan struct{}), charge: charge{ulp: &pd.ulp.acct, peer: conn.Protection().Peer()}}
+	qp.conn.Store(&conn)
 	qp.rq.max = cfg.MaxRecv
 	qp.charge.n[resStreams] = 1
 	qp.charge.n[resQueueEntries] = int64(cfg.MaxSend + cfg.MaxRecv)
@@ -264,26 +355,29 @@ func (qp *QP) PrivateData() []byte {
 // PD is the queue pair's protection domain.
 func (qp *QP) PD() *PD { return qp.pd }
 
-// Peer is the identity of the peer, as the Protector proved it.
-func (qp *QP) Peer() transport.Identity { return qp.conn.Protection().Peer() }
+// link is the connection under the stream.
+func (qp *QP) link() Transport { return *qp.conn.Load() }
+
+// Peer is the identity of the peer, as the Protector proved it; "" before there is one.
+func (qp *QP) Peer() transport.Identity { return qp.link().Protection().Peer() }
 
 // Protection is what guards the stream.
-func (qp *QP) Protection() transport.Protection { return qp.conn.Protection() }
+func (qp *QP) Protection() transport.Protection { return qp.link().Protection() }
 
 // Flow is the stream's transport flow.
-func (qp *QP) Flow() transport.Flow { return qp.conn.Flow() }
+func (qp *QP) Flow() transport.Flow { return qp.link().Flow() }
 
 // PathMTU is the maximum length of the stream's IP packets, and a length that is lost on
 // the path although the route allows it; 0 is not known.
 func (qp *QP) PathMTU() (carries, lost int) {
-	if c, ok := qp.conn.(interface{ PathMTU() (carries, lost int) }); ok {
+	if c, ok := qp.link().(interface{ PathMTU() (carries, lost int) }); ok {
 		return c.PathMTU()
 	}
 	return 0, 0
 }
 
 // Paused reports whether the stream waits for its security association.
-func (qp *QP) Paused() bool { return qp.conn.Protection().Paused() }
+func (qp *QP) Paused() bool { return qp.link().Protection().Paused() }
 
 // ErrCQOverflow is the reason of streams whose completion queue overflowed.
 var ErrCQOverflow = errors.New("verbs: completion queue overflow: poll faster or create a deeper one")

@@ -148,6 +148,10 @@ type charge struct {
 func (m *manager) take(c *charge) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.takeLocked(c)
+}
+
+func (m *manager) takeLocked(c *charge) error {
 	accounts := m.accountsLocked(c)
 	if c.ulp != nil && c.ulp.over {
 		m.forgetLocked(c.peer)
@@ -163,6 +167,21 @@ func (m *manager) take(c *charge) error {
 		}
 	}
 	book(c, accounts, 1)
+	return nil
+}
+
+// change books to in place of c, which becomes to; or it fails, and c stays.
+func (m *manager) change(c *charge, to charge) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was := m.accountsLocked(c)
+	book(c, was, -1)
+	if err := m.takeLocked(&to); err != nil {
+		book(c, m.accountsLocked(c), 1)
+		return err
+	}
+	m.forgetLocked(c.peer)
+	*c = to
 	return nil
 }
 

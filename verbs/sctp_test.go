@@ -270,7 +270,7 @@ func TestStreamEndsAlone(t *testing.T) {
 func TestEndOfTheAssociationEndsItsStreams(t *testing.T) {
 	a, b, _, accepted := sctpEnds(t, Config{})
 	qps := []*QP{a.another(sctpLocal, a.tc).qp, a.another(sctpLocal, a.tc).qp, <-accepted, <-accepted}
-	qps[0].conn.(*session).a.assoc.Abort("a test")
+	qps[0].link().(*session).a.assoc.Abort("a test")
 	for _, qp := range qps {
 		<-qp.Done()
 		if err := qp.Err(); !errors.Is(err, sctpadapt.ErrConnectionLost) {
@@ -393,7 +393,7 @@ func TestBacklogOfSessions(t *testing.T) {
 func TestDiallerTakesNoSessions(t *testing.T) {
 	a, b, _, accepted := sctpEnds(t, Config{})
 	x := a.another(sctpLocal, a.tc)
-	mux := (<-accepted).conn.(*session).a.mux
+	mux := (<-accepted).link().(*session).a.mux
 	if _, err := mux.Initiate(testContext(t), sctpadapt.Session{}); !errors.Is(err, sctpadapt.ErrTerminated) {
 		t.Errorf("a session to the dialler: %v", err)
 	}

@@ -31,7 +31,7 @@ func TestAssociationsByTrustModel(t *testing.T) {
 			}
 			used := make(map[*association]int)
 			for range streams {
-				used[(<-accepted).conn.(*session).a]++
+				used[(<-accepted).link().(*session).a]++
 			}
 			want := 1
 			if !m.Trust().ShareStreams {

@@ -83,7 +83,7 @@ func (qp *QP) SlowPath() SlowCounts {
 	if s := qp.stream.Load(); s != nil {
 		c.Stalls = s.Stalls()
 	}
-	if s, ok := qp.conn.(*session); ok {
+	if s, ok := qp.link().(*session); ok {
 		c.Strays = s.a.strays.n.Load()
 	}
 	return c

@@ -185,10 +185,21 @@ func (s *SRQ) enter(qp *QP) error {
 		return &closedError{what: "use a destroyed shared receive queue"}
 	}
 	s.users++
+	s.meetLocked(qp)
+	return nil
+}
+
+// meet has the receives that earlier streams of its peer still hold count against a queue pair.
+func (s *SRQ) meet(qp *QP) {
+	s.mu.Lock()
+	s.meetLocked(qp)
+	s.mu.Unlock()
+}
+
+func (s *SRQ) meetLocked(qp *QP) {
 	if !s.pd.trust.UnlimitedSRQ {
 		qp.share.owed = owing(s.ended[qp.charge.peer])
 	}
-	return nil
 }
 
 // owing returns those of qps that still hold receives.
@@ -207,21 +218,43 @@ func (s *SRQ) leave() {
 	s.mu.Unlock()
 }
 
-// take hands out the oldest receive, nil if there is none.
-func (s *SRQ) take() *rdmap.RecvBuffer {
+// take hands out the oldest receive; why there is none is the queue pair's fault then.
+func (s *SRQ) take(u *upper) *rdmap.RecvBuffer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.posted.Len() == 0 {
+		u.share.fault = ErrSRQEmpty
 		return nil
 	}
 	r := s.posted.Pop()
 	s.checkLimitLocked()
+	u.share.taken.Push(r)
+	u.held.Add(1)
+	if isWithdrawn(r) { // it stays taken, and is not filled
+		u.share.fault = ErrWithdrawn
+		u.share.spoilt = true
+		return nil
+	}
 	return r
 }
 
-// used recycles a receive that has been delivered.
-func (s *SRQ) used(r *rdmap.RecvBuffer) {
+// isFilling reports whether a receive that a queue pair has taken has a piece of a region.
+func (s *SRQ) isFilling(qp *QP, mr *MR) bool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range qp.share.taken.Len() {
+		if names(*qp.share.taken.At(i), mr) {
+			return true
+		}
+	}
+	return false
+}
+
+// used recycles the oldest receive that a stream has taken, which has been delivered.
+func (s *SRQ) used(u *upper) {
+	s.mu.Lock()
+	r := u.share.taken.Pop()
+	forget(r)
 	s.spare = append(s.spare, r)
 	s.out--
 	if s.reserved {
@@ -239,20 +272,22 @@ func (s *SRQ) polled(qp *QP) {
 	}
 }
 
-// untake reposts a receive that a stream took but did not deliver.
-func (s *SRQ) untake(r *rdmap.RecvBuffer) {
+// untake reposts the oldest receive that a stream took but did not deliver.
+func (s *SRQ) untake(u *upper) {
 	s.mu.Lock()
-	s.posted.Push(r)
+	s.posted.Push(u.share.taken.Pop())
 	s.mu.Unlock()
 }
 
 // share is a queue pair's part in a shared receive queue. Unlike QP.held it belongs
 // to the receiving goroutine.
 type share struct {
-	taken fifo.Queue[*rdmap.RecvBuffer] // not delivered, in the order of taking
-	high  bool                          // EventSRQHighWater has been raised
-	fault error                         // why there was no receive
-	owed  []*QP                         // earlier streams of the peer, see SRQ.ended
+	taken fifo.Queue[*rdmap.RecvBuffer] // not delivered, in the order of taking; guarded by SRQ.mu
+
+	spoilt bool  // the last of them is withdrawn
+	high   bool  // EventSRQHighWater has been raised
+	fault  error // why there was no receive
+	owed   []*QP // earlier streams of the peer, see SRQ.ended
 }
 
 // debt is how many receives the peer holds through streams that are over.
@@ -282,13 +317,10 @@ func (u *upper) nextShared() *rdmap.RecvBuffer {
 		sh.fault = ErrSRQShare
 		return nil
 	}
-	r := srq.take()
+	r := srq.take(u)
 	if r == nil {
-		sh.fault = ErrSRQEmpty
 		return nil
 	}
-	sh.taken.Push(r)
-	u.held.Add(1)
 	if high := srq.cfg.HighWater; high > 0 {
 		if 2*held < high {
 			sh.high = false
@@ -306,7 +338,14 @@ func (u *upper) nextShared() *rdmap.RecvBuffer {
 // giveBack returns what the ended stream took but did not deliver.
 func (u *upper) giveBack() {
 	for u.share.taken.Len() > 0 {
-		u.cfg.SRQ.untake(u.share.taken.Pop())
+		if u.share.spoilt && u.share.taken.Len() == 1 {
+			r := *u.share.taken.At(0)
+			wc := WC{ID: r.ID, QP: (*QP)(u), Op: WCRecv, Err: &flushError{cause: ErrWithdrawn}, shared: true}
+			u.cfg.SRQ.used(u)
+			u.cfg.RecvCQ.push(wc)
+			break
+		}
+		u.cfg.SRQ.untake(u)
 		u.held.Add(-1)
 	}
 	if s := u.cfg.SRQ; s != nil && !s.pd.trust.UnlimitedSRQ && u.held.Load() > 0 {

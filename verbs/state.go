@@ -90,7 +90,7 @@ func (qp *QP) Stats() QPStats {
 // Done is closed when the stream is over and all completions are out: polled
 // queues hold them, handlers have returned from them. A handler must not wait
 // for it. For a queue pair that never had a stream it is closed when that is
-// certain; its receives end without completions.
+// certain; its receives end without completions unless CreateQP has made it.
 func (qp *QP) Done() <-chan struct{} { return qp.done }
 
 // Err is why the stream ended or did not come up; nil after a graceful close by both
@@ -163,9 +163,31 @@ func (qp *QP) discard(reason error) bool {
 		cancel()
 	}
 	qp.err = reason
+	if qp.made && qp.announces(reason) {
+		return true
+	}
 	qp.flushRecvs(reason, false)
 	qp.free()
 	close(qp.done)
+	return true
+}
+
+// announces has the receives of a queue pair complete that was made and never had a stream, by a goroutine of
+// the device: the caller may be a handler. It returns false if the device is closed.
+func (qp *QP) announces(reason error) bool {
+	dev := qp.pd.ulp.dev
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	if dev.closed {
+		return false
+	}
+	dev.wg.Go(func() {
+		qp.flushRecvs(reason, true)
+		qp.cfg.SendCQ.settle()
+		qp.cfg.RecvCQ.settle()
+		qp.free()
+		close(qp.done)
+	})
 	return true
 }
 

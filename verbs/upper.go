@@ -37,6 +37,10 @@ func (u *upper) NextRecv() *rdmap.RecvBuffer {
 		return nil
 	}
 	r := q.slots[q.next%uint64(len(q.slots))]
+	if isWithdrawn(r) {
+		u.share.fault = ErrWithdrawn
+		return nil
+	}
 	q.next++
 	return r
 }
@@ -47,13 +51,13 @@ func (u *upper) Received(r *rdmap.RecvBuffer, m rdmap.Message) {
 	if m.Op == rdmap.OpImmediate || m.Op == rdmap.OpImmediateSE {
 		wc.Op = WCRecvImm
 	}
-	forget(r)
 	if u.cfg.SRQ != nil {
 		wc.shared = true
-		u.cfg.SRQ.used(u.share.taken.Pop())
+		u.cfg.SRQ.used(u)
 	} else {
 		q := &u.rq
 		q.mu.Lock()
+		forget(r)
 		q.head++
 		q.mu.Unlock()
 	}
@@ -174,7 +178,7 @@ func (u *upper) Ended(err error) {
 	if u.slow.over && errors.Is(err, &ddp.Error{Layer: ddp.LayerRDMA, Type: rdmap.TypeRemoteOperation, Code: rdmap.CodeCatastrophicStream}) {
 		err = fmt.Errorf("%w: %w", ErrSlowPath, err)
 	}
-	if s, ok := qp.conn.(*session); ok && err != nil && s.a.strays.over.Load() {
+	if s, ok := qp.link().(*session); ok && err != nil && s.a.strays.over.Load() {
 		err = fmt.Errorf("%w: %w", ErrSlowPath, err)
 	}
 	qp.err = err
@@ -195,11 +199,11 @@ func (u *upper) Ended(err error) {
 		qp.reportFault(err)
 	}
 	dev.events.emit(qp.event(EventStreamDown, err))
-	if s, ok := qp.conn.(*session); ok {
+	if s, ok := qp.link().(*session); ok {
 		s.a.streamEnded(err)
 		s.leave() // the Protection is the association's
 	} else {
-		qp.conn.Protection().Release()
+		qp.link().Protection().Release()
 	}
 	qp.free()
 	close(qp.done)
