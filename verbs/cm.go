@@ -20,7 +20,8 @@ type DialConfig struct {
 	QP        QPConfig
 
 	// Made, if not nil, is a queue pair of CreateQP that gets the stream; of QP only IRD and ORD
-	// count. Whatever Dial comes to, it has no other stream.
+	// count. If there is no connection, as when the peer's host refuses it, it stays usable; after any other
+	// failure it is over.
 	Made *QP
 
 	// Prepare, if not nil, is called with the queue pair before anything can arrive:
@@ -95,8 +96,9 @@ func (pd *PD) Dial(ctx context.Context, dial DialConfig) (*QP, error) {
 		return nil, err
 	}
 	defer u.dev.prm.give(&setup)
+	joined := false // there was a connection
 	for {
-		qp, err := pd.dial(ctx, &dial)
+		qp, err := pd.dial(ctx, &dial, &joined)
 		var ended *endedError
 		var stale staleError
 		if (errors.As(err, &stale) || errors.Is(err, transport.ErrHalfOpen)) && ctx.Err() == nil {
@@ -106,7 +108,7 @@ func (pd *PD) Dial(ctx context.Context, dial DialConfig) (*QP, error) {
 			dial.Setup.Plain = true
 			continue
 		}
-		if err != nil && dial.Made != nil && dial.Made.pd == pd && !errors.Is(err, ErrInUse) {
+		if err != nil && dial.Made != nil && joined {
 			return nil, dial.Made.fail(err)
 		}
 		return qp, err
@@ -146,8 +148,8 @@ func (pd *PD) connect(ctx context.Context, dial *DialConfig) (outgoing, error) {
 	return &mpaDial{Conn: conn, dev: u.dev}, nil
 }
 
-// dial makes one attempt.
-func (pd *PD) dial(ctx context.Context, dial *DialConfig) (*QP, error) {
+// dial makes one attempt; joined becomes true if the queue pair was given to it.
+func (pd *PD) dial(ctx context.Context, dial *DialConfig, joined *bool) (*QP, error) {
 	conn, err := pd.connect(ctx, dial)
 	if err != nil {
 		return nil, err
@@ -157,6 +159,7 @@ func (pd *PD) dial(ctx context.Context, dial *DialConfig) (*QP, error) {
 		conn.drop()
 		return nil, err
 	}
+	*joined = true
 	ctx, stop, err := qp.prepare(ctx, dial.Prepare)
 	if err != nil {
 		conn.drop()

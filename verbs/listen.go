@@ -177,7 +177,7 @@ func (r *ConnRequest) Protection() transport.Protection { return r.in.Protection
 type AcceptConfig struct {
 	QP QPConfig
 
-	// Made is as in DialConfig, but that it stays usable if the request may still be rejected.
+	// Made is as in DialConfig; it stays usable if it could not be given the stream, or there is no room.
 	Made *QP
 
 	// Prepare, if not nil, is called with the queue pair before the answer is sent: the

@@ -96,9 +96,30 @@ func TestReceivesOfAQueuePairThatNeverConnects(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, e *end){
 		"closed":  func(_ *testing.T, e *end) { e.qp.Close() },
 		"aborted": func(_ *testing.T, e *end) { e.qp.Abort(ErrKilled) },
-		"refused": func(t *testing.T, e *end) {
+		"refused by the host": func(t *testing.T, e *end) {
 			if _, err := e.pd.Dial(t.Context(), DialConfig{Remote: netip.MustParseAddrPort("127.0.0.1:1"), Transport: tcp, Made: e.qp}); err == nil {
 				t.Error("it connects to nobody")
+			}
+			if s := e.qp.State(); s != QPIdle {
+				t.Errorf("its state is %v, although there was no connection", s)
+			}
+			e.qp.Close()
+		},
+		"rejected": func(t *testing.T, e *end) {
+			b := newEnd(t, Config{})
+			ln, err := b.dev.Listen(t.Context(), localOf(b), ListenConfig{Transport: tcp})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			go func() {
+				if req, err := ln.Accept(t.Context()); err == nil {
+					req.Reject(t.Context(), []byte("no"))
+				}
+			}()
+			_, err = e.pd.Dial(t.Context(), DialConfig{Remote: ln.Addr(), Transport: tcp, Made: e.qp})
+			if rej := (*RejectedError)(nil); !errors.As(err, &rej) || string(rej.PrivateData) != "no" {
+				t.Errorf("a rejected stream: %v", err)
 			}
 		},
 	} {
