@@ -9,7 +9,7 @@ BUILD := $(GO) build -trimpath -buildvcs=false
 # One place to move the linter's version; `go run` fetches exactly this one.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: help build install uninstall test nightly fuzz demo bench judge newcomer interop lint fmt clean need-go
+.PHONY: help build rdma install uninstall test nightly fuzz demo bench judge newcomer interop lint fmt clean need-go
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -20,6 +20,9 @@ need-go:
 build: need-go ## build bin/ironwarp
 	@mkdir -p bin
 	$(BUILD) -ldflags '$(LDFLAGS)' -o bin/ironwarp ./cmd/ironwarp
+
+rdma: need-go ## build bin/rdma, the libraries with which `ironwarp run` runs programs of libibverbs; needs gcc, libibverbs-dev and librdmacm-dev
+	$(GO) run ./internal/tools/rdmalib -out bin/rdma
 
 # The unit names /usr/bin/ironwarp, so there is no PREFIX; DESTDIR is for packagers.
 install: build ## install the program, systemd units, udev rule, completion and a first configuration (DESTDIR)

@@ -26,6 +26,9 @@ type Config struct {
 	// peer's wish.
 	Markers bool
 
+	// Requested, if not nil, is called by Client when its request has been sent.
+	Requested func()
+
 	// IRD is how many RDMA Reads of the peer an initiator accepts at a time, ORD how
 	// many of its own it wants outstanding (RFC 6581 section 9.1): 0 is none,
 	// enhanced.DepthULP leaves it to the ULP, and enhanced.MaxDepth is the most that

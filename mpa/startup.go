@@ -37,7 +37,7 @@ func Client(ctx context.Context, nc net.Conn, cfg *Config) (*Conn, error) {
 	req.PrivateData = append(req.PrivateData, cfg.PrivateData...)
 
 	b := bound(ctx, nc, cfg.startupTimeout())
-	rep, err := exchange(nc, &req)
+	rep, err := exchange(nc, &req, cfg.Requested)
 	if err = b.end(err); err != nil {
 		nc.Close()
 		return nil, err
@@ -78,14 +78,17 @@ func Client(ctx context.Context, nc net.Conn, cfg *Config) (*Conn, error) {
 	return c, nil
 }
 
-// exchange sends a request and reads the reply.
-func exchange(nc net.Conn, req *Frame) (Frame, error) {
+// exchange sends a request, says so, and reads the reply.
+func exchange(nc net.Conn, req *Frame, requested func()) (Frame, error) {
 	b, err := req.Append(nil)
 	if err != nil {
 		return Frame{}, err
 	}
 	if _, err := nc.Write(b); err != nil {
 		return Frame{}, startupFailed("send the MPA request", err)
+	}
+	if requested != nil {
+		requested()
 	}
 	rep, n, err := readFrame(nc, true)
 	if err == nil && req.Enhanced == nil && rep.Enhanced != nil {

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+
+	"github.com/ironwarp/ironwarp/internal/turn"
 )
 
 // Listener accepts connections that the Protector has admitted.
@@ -91,6 +93,7 @@ func (l *Listener) Close() error {
 
 // run takes connections from the kernel and starts the admission of each.
 func (l *Listener) run() {
+	var line turn.Line
 	for {
 		nc, err := l.ln.Accept()
 		if l.ctx.Err() != nil {
@@ -115,8 +118,9 @@ func (l *Listener) run() {
 			l.cfg.refused(f, flowError("accept", f, ErrBusy))
 			continue
 		}
+		mine := line.Join()
 		l.wg.Go(func() {
-			if !l.offer(nc, f) {
+			if !l.offer(nc, f, mine) {
 				l.pending.leave(f.Remote.Addr())
 			}
 		})
@@ -124,7 +128,8 @@ func (l *Listener) run() {
 }
 
 // offer gets a connection admitted and hands it to Accept. It reports whether it did.
-func (l *Listener) offer(nc net.Conn, f Flow) bool {
+func (l *Listener) offer(nc net.Conn, f Flow, mine *turn.Turn) bool {
+	defer mine.End()
 	c, err := newConn(nc, l.cfg)
 	if err != nil {
 		nc.Close()
@@ -137,6 +142,7 @@ func (l *Listener) offer(nc net.Conn, f Flow) bool {
 		}
 		return false
 	}
+	mine.Let()
 	select {
 	case l.ready <- c:
 		return true

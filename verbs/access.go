@@ -81,10 +81,6 @@ func (w *window) openLocked(b binding, qp *QP) {
 	if b.target != nil {
 		w.placing.Store(0)
 	}
-	if b.mr != nil {
-		b.mr.windows.Add(1)
-		b.mr.refs.Add(1) // the caller holds a claim, so it is not deregistered
-	}
 	if qp != nil {
 		qp.bound.add(w)
 	}
@@ -167,7 +163,12 @@ func (w *window) openReserved(qp *QP) error {
 	}
 	w.closeLocked()
 	w.next = binding{}
-	if err := w.exposeLocked(b, qp); err != nil {
+	err := w.exposeLocked(b, qp)
+	if err == nil && !b.keep() {
+		w.concealLocked()
+		err = &opError{what: "bind a memory window to memory that was withdrawn", stag: b.stag, err: ErrWithdrawn}
+	}
+	if err != nil {
 		w.stags().remove(b.stag)
 		return err
 	}
@@ -176,6 +177,20 @@ func (w *window) openReserved(qp *QP) error {
 	}
 	w.openLocked(b, qp)
 	return nil
+}
+
+// keep has a memory window keep its region. It returns false if that was withdrawn since the bind was posted.
+func (b *binding) keep() bool {
+	if b.mr == nil {
+		return true
+	}
+	b.mr.windows.Add(1)
+	if b.mr.refs.Add(1) > 0 {
+		return true
+	}
+	b.mr.refs.Add(-1)
+	b.mr.windows.Add(-1)
+	return false
 }
 
 // boundList holds the windows that are bound to a queue pair.

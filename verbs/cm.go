@@ -33,6 +33,10 @@ type DialConfig struct {
 	// most 512 bytes, less 4 unless Setup.Plain, and less 16 with Setup.LargeFPDU.
 	PrivateData []byte
 
+	// Requested, if not nil, is called over TCP when the request has been sent, again for a second attempt:
+	// a request that is begun after it comes to the listener behind it. It must not block.
+	Requested func()
+
 	Setup Setup // how the stream starts up
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/ironwarp/ironwarp/internal/turn"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
@@ -20,7 +21,7 @@ func (c *mpaDial) drop() { c.Close() }
 func (c *mpaDial) start(ctx context.Context, dial *DialConfig) (*started, error) {
 	mc := dial.Setup.mpa(c.dev, c.Conn)
 	mc.PrivateData, mc.IRD, mc.ORD = dial.PrivateData, uint16(dial.QP.IRD), uint16(dial.QP.ORD)
-	mc.PeerToPeer = dial.Setup.offer()
+	mc.PeerToPeer, mc.Requested = dial.Setup.offer(), dial.Requested
 	if mc.PeerToPeer == 0 && !dial.Setup.ClientServer {
 		// All that there are (RFC 6581 section 9.2); chooseRTR chooses.
 		mc.PeerToPeer, mc.MayDecline = RTRWrite|RTRRead|RTRSend, true
@@ -42,6 +43,7 @@ func (c *mpaDial) start(ctx context.Context, dial *DialConfig) (*started, error)
 
 // runTCP accepts connections.
 func (l *Listener) runTCP(ln *transport.Listener) {
+	var line turn.Line
 	for {
 		conn, err := ln.Accept(l.ctx)
 		if err != nil {
@@ -53,12 +55,14 @@ func (l *Listener) runTCP(ln *transport.Listener) {
 			reset(conn)
 			continue
 		}
-		l.wg.Go(func() { l.startup(conn, half) })
+		mine := line.Join()
+		l.wg.Go(func() { l.startup(conn, half, mine) })
 	}
 }
 
 // startup reads one connection's MPA request, unless it begins in streaming mode.
-func (l *Listener) startup(conn *transport.Conn, half *hold) {
+func (l *Listener) startup(conn *transport.Conn, half *hold, mine *turn.Turn) {
+	defer mine.End()
 	if l.cfg.Streaming {
 		switch streaming, err := l.streams(conn); {
 		case err != nil:
@@ -78,6 +82,7 @@ func (l *Listener) startup(conn *transport.Conn, half *hold) {
 		l.failed(conn.Flow(), err)
 		return
 	}
+	mine.Let()
 	l.offer(&mpaRequest{Conn: conn, req: req}, half)
 }
 

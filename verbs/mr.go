@@ -54,8 +54,9 @@ type MR struct {
 	bindable bool // WindowBind
 	charge   charge
 	extent   extent
-	refs     atomic.Int32 // work requests and memory windows that use the region; negative: deregistered
-	windows  atomic.Int32 // of these the memory windows
+	refs     atomic.Int32  // work requests and memory windows that use the region; negative: deregistered
+	windows  atomic.Int32  // of these the memory windows
+	over     chan struct{} // of a region that is withdrawn: closed when nothing uses it any more
 }
 
 // gone is added to refs when a region is deregistered.
@@ -221,15 +222,15 @@ func (mr *MR) Deregister() error {
 	if !mr.refs.CompareAndSwap(0, gone) {
 		return fmt.Errorf("verbs: deregister memory that %d posted work requests and memory windows use: %w", mr.refs.Load(), ErrInUse)
 	}
-	mr.endLocked()
+	w.closeLocked()
+	w.state = windowGone
+	mr.giveBack()
 	return nil
 }
 
-// endLocked ends the registration of a region that is marked as gone.
-func (mr *MR) endLocked() {
+// giveBack ends what a region that is gone was charged for.
+func (mr *MR) giveBack() {
 	w := &mr.win
-	w.closeLocked()
-	w.state = windowGone
 	w.pd.ulp.dev.memory.leave(&mr.extent)
 	w.pd.ulp.dev.prm.give(&mr.charge)
 	w.pd.leave()

@@ -272,11 +272,23 @@ func (s *SRQ) polled(qp *QP) {
 	}
 }
 
-// untake reposts the oldest receive that a stream took but did not deliver.
-func (s *SRQ) untake(u *upper) {
+// untake reposts the oldest receive that a stream took but did not deliver. It returns false if there is none, or none
+// but one that is withdrawn.
+func (s *SRQ) untake(u *upper) bool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := u.share.taken.Len(); n == 0 || n == 1 && u.share.spoilt {
+		return false
+	}
 	s.posted.Push(u.share.taken.Pop())
-	s.mu.Unlock()
+	return true
+}
+
+// spoilt is the ID of the withdrawn receive that a stream has taken.
+func (s *SRQ) spoilt(u *upper) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return (*u.share.taken.At(0)).ID
 }
 
 // share is a queue pair's part in a shared receive queue. Unlike QP.held it belongs
@@ -337,18 +349,16 @@ func (u *upper) nextShared() *rdmap.RecvBuffer {
 
 // giveBack returns what the ended stream took but did not deliver.
 func (u *upper) giveBack() {
-	for u.share.taken.Len() > 0 {
-		if u.share.spoilt && u.share.taken.Len() == 1 {
-			r := *u.share.taken.At(0)
-			wc := WC{ID: r.ID, QP: (*QP)(u), Op: WCRecv, Err: &flushError{cause: ErrWithdrawn}, shared: true}
-			u.cfg.SRQ.used(u)
-			u.cfg.RecvCQ.push(wc)
-			break
-		}
-		u.cfg.SRQ.untake(u)
+	s := u.cfg.SRQ
+	for s != nil && s.untake(u) {
 		u.held.Add(-1)
 	}
-	if s := u.cfg.SRQ; s != nil && !s.pd.trust.UnlimitedSRQ && u.held.Load() > 0 {
+	if u.share.spoilt {
+		wc := WC{ID: s.spoilt(u), QP: (*QP)(u), Op: WCRecv, Err: &flushError{cause: ErrWithdrawn}, shared: true}
+		s.used(u)
+		u.cfg.RecvCQ.push(wc)
+	}
+	if s != nil && !s.pd.trust.UnlimitedSRQ && u.held.Load() > 0 {
 		s.outlived((*QP)(u))
 	}
 }

@@ -18,33 +18,41 @@ var ErrWithdrawn = errors.New("verbs: the memory was withdrawn while work reques
 // while memory windows are bound to the region.
 func (mr *MR) Withdraw() error {
 	w := &mr.win
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case w.state == windowGone:
-		return nil
-	case w.next.stag != 0:
-		return fmt.Errorf("verbs: withdraw memory whose registration is posted: %w", ErrInUse)
-	}
-	for {
-		n := mr.refs.Load()
-		if mr.windows.Load() > 0 {
-			return fmt.Errorf("verbs: withdraw memory that memory windows open: %w", ErrInUse)
+	first, err := w.withdraw(mr)
+	if err != nil || !first {
+		if mr.over != nil {
+			<-mr.over
 		}
-		if mr.refs.CompareAndSwap(n, n+gone) {
-			break
-		}
-	}
-	if mr.windows.Load() > 0 { // the bind was executed meanwhile
-		mr.refs.Add(-gone)
-		return fmt.Errorf("verbs: withdraw memory that memory windows open: %w", ErrInUse)
+		return err
 	}
 	for _, qp := range w.pd.usersOf(mr) {
 		qp.Abort(ErrWithdrawn)
 		<-qp.done
 	}
-	mr.endLocked()
+	mr.giveBack()
+	close(mr.over)
 	return nil
+}
+
+// withdraw marks a region as gone, and ends access through its STag. It returns false if it is gone already.
+func (w *window) withdraw(mr *MR) (first bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.state == windowGone:
+		return false, nil
+	case w.next.stag != 0:
+		return false, fmt.Errorf("verbs: withdraw memory whose registration is posted: %w", ErrInUse)
+	}
+	mr.refs.Add(gone)
+	if mr.windows.Load() > 0 { // a bind that comes later sees the mark
+		mr.refs.Add(-gone)
+		return false, fmt.Errorf("verbs: withdraw memory that memory windows open: %w", ErrInUse)
+	}
+	w.closeLocked()
+	w.state = windowGone
+	mr.over = make(chan struct{})
+	return true, nil
 }
 
 // usersOf are the queue pairs of a protection domain that send from a region that is marked as gone, or receive

@@ -20,7 +20,7 @@ func checkArgs(c *cli.Context) error {
 	switch {
 	case len(got) < required:
 		return &usageError{msg: fmt.Sprintf("%s is missing", names[len(got)]), fix: usage}
-	case len(got) > len(names):
+	case len(got) > len(names) && (len(names) == 0 || !strings.Contains(names[len(names)-1], "...")):
 		return &usageError{msg: fmt.Sprintf("one argument too many: %q", got[len(names)]), fix: usage}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -28,12 +29,29 @@ func flagsFirst(app *cli.App, words []string) []string {
 			return append(out, words[i:]...)
 		}
 		out = append(out, word)
+		if c.ArgsUsage == programUsage {
+			return append(out, beforeProgram(c.Flags, words[i+1:])...)
+		}
 		if len(c.Subcommands) == 0 {
 			return append(out, partition(c.Flags, words[i+1:])...)
 		}
 		commands, flags = c.Subcommands, c.Flags
 	}
 	return out
+}
+
+// beforeProgram puts -- before a program and its arguments, which may have flags of their own.
+func beforeProgram(flags []cli.Flag, words []string) []string {
+	for i := 0; i < len(words); i++ {
+		switch {
+		case words[i] == "--":
+			return words
+		case !isFlag(words[i]):
+			return slices.Concat(words[:i], []string{"--"}, words[i:])
+		}
+		i += flagWords(flags, words[i:]) - 1
+	}
+	return words
 }
 
 // partition returns flags with their values, then the rest.

@@ -20,7 +20,7 @@ const module = "github.com/ironwarp/ironwarp"
 var layers = [][]string{
 	{"bench"},
 	{"integration"},
-	{"cmd/ironwarp"},
+	{"cmd/ironwarp", "rdmalib/rnic"},
 	{"daemon"},
 	{"daemon/attach", "daemon/carrier", "daemon/sas", "daemon/export", "daemon/targets", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor"}, // rooms: none knows another
 	{"daemon/local", "daemon/probe", "daemon/device", "daemon/listen"},
@@ -38,7 +38,7 @@ var layers = [][]string{
 	{"iscsi", "scsi"},
 	{"chap"},
 	{"iwarptest/agent"},
-	{"rtrs", "rping", "iwarptest/conformance"}, // each runs over verbs
+	{"rtrs", "rping", "rdmalib", "iwarptest/conformance"}, // each runs over verbs
 	{"verbs"},
 	{"iwarptest"},
 	{"rdmap"},

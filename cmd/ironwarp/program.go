@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+)
+
+// rdmaLibraries is where a package has the libraries for programs; beside the command, in rdma, is where `make` puts them.
+const rdmaLibraries = "/usr/lib/ironwarp"
+
+// programUsage is the usage of arguments behind the first of which all are another program's.
+const programUsage = "PROGRAM [ARGUMENT...]"
+
+func (w *ironwarp) runCommand() *cli.Command {
+	return &cli.Command{
+		Name: "run", Usage: "run a program of libibverbs and librdmacm on IronWarp, without an adapter or a kernel module", ArgsUsage: programUsage,
+		Description: "The program finds one RDMA device, ironwarp0, which is iWARP, and connects by librdmacm (perftest: -R). Nothing of the system is\n" +
+			"changed: the program, and those that it starts, load another libibverbs.so.1.\n\n" +
+			"   ironwarp run --lab -- ib_write_bw -R & ironwarp run --lab -- ib_write_bw -R 127.0.0.1",
+		Action: w.runProgram,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "lab", Usage: "without IPsec: reach this host, by its loopback addresses, and the --peer given"},
+			&cli.StringSliceFlag{Name: "peer", Usage: "with --lab: an `ADDRESS` that is reached in clear, may be given again"},
+			&cli.StringFlag{Name: "log", Usage: "append to `FILE` what goes on, for which a program has no words"},
+		},
+	}
+}
+
+func (w *ironwarp) runProgram(c *cli.Context) error {
+	switch {
+	case c.Args().Len() == 0:
+		return &usageError{msg: "which program?", fix: "ironwarp run --lab -- ibv_devinfo"}
+	case !c.Bool("lab") && c.IsSet("peer"):
+		return &usageError{msg: "--peer is for --lab", fix: "add --lab: what goes to that host is in clear then"}
+	case !c.Bool("lab"):
+		return &usageError{msg: "programs run within this host, or in clear, so far", fix: "--lab says that this is meant"}
+	}
+	peers := c.StringSlice("peer")
+	for i, p := range peers {
+		a, err := netip.ParseAddr(p)
+		if err != nil || a.IsUnspecified() {
+			return &usageError{msg: fmt.Sprintf("--peer %q is not an address of a host", p)}
+		}
+		peers[i] = a.Unmap().String()
+	}
+	dir, err := libraries()
+	if err != nil {
+		return err
+	}
+	path, err := exec.LookPath(c.Args().First())
+	if err != nil {
+		return err
+	}
+	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
+		return strings.HasPrefix(s, "LD_LIBRARY_PATH=") || strings.HasPrefix(s, "IRONWARP_LAB=") || strings.HasPrefix(s, "IRONWARP_RDMA_LOG=")
+	})
+	search := dir
+	if old := os.Getenv("LD_LIBRARY_PATH"); old != "" {
+		search += ":" + old
+	}
+	env = append(env, "LD_LIBRARY_PATH="+search, "IRONWARP_LAB="+strings.Join(peers, ","))
+	if name := c.String("log"); name != "" {
+		if name, err = filepath.Abs(name); err != nil {
+			return err
+		}
+		env = append(env, "IRONWARP_RDMA_LOG="+name)
+	}
+	if err := syscall.Exec(path, c.Args().Slice(), env); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// libraries finds the folder with libibverbs.so.1 and libironwarp-rnic.so.
+func libraries() (string, error) {
+	var dirs []string
+	if self, err := os.Executable(); err == nil {
+		if self, err = filepath.EvalSymlinks(self); err == nil {
+			dirs = append(dirs, filepath.Join(filepath.Dir(self), "rdma"))
+		}
+	}
+	dirs = append(dirs, rdmaLibraries)
+	for _, dir := range dirs {
+		_, err := os.Stat(filepath.Join(dir, "libibverbs.so.1"))
+		if _, err2 := os.Stat(filepath.Join(dir, "libironwarp-rnic.so")); err == nil && err2 == nil {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("libibverbs.so.1 and libironwarp-rnic.so, with which programs run, are not in %s\n`make rdma` builds them, with gcc, libibverbs-dev and librdmacm-dev", strings.Join(dirs, " or in "))
+}

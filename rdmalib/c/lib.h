@@ -1,0 +1,93 @@
+// Inside libibverbs.so.1.
+#ifndef IW_LIB_H
+#define IW_LIB_H
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <infiniband/verbs.h>
+#include "engine.h"
+
+// Macros of verbs.h that stand before the functions.
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+#define PUBLIC __attribute__((visibility("default")))
+
+// The node GUID: IronWarp's, of no vendor.
+#define IW_GUID htobe64(0x0249570000000001ULL)
+
+// engine loads the engine at the first use. It returns NULL and sets errno if that fails, or in a child of fork: a
+// Go runtime is not there after it.
+const struct iw_engine *engine(void);
+
+// loaded is the engine if it was loaded, and NULL otherwise.
+const struct iw_engine *loaded(void);
+
+struct iw_context {
+	int async_in; // where asynchronous events are written to
+	struct iw_context *next;
+	struct verbs_context v;
+};
+
+static inline struct iw_context *context_of(struct ibv_context *c)
+{
+	return (struct iw_context *)((char *)c - offsetof(struct iw_context, v.context));
+}
+
+struct iw_cq {
+	struct ibv_cq_ex cq; // begins as struct ibv_cq does
+	struct iw_ring *ring;
+	uint32_t handle;
+	unsigned idle; // polls in a row that found nothing
+	pthread_spinlock_t lock; // of who polls
+	struct iw_wc at; // the completion that ibv_start_poll and ibv_next_poll are at
+};
+
+struct iw_channel {
+	struct ibv_comp_channel ch;
+	int in; // where events are written to
+};
+
+struct iw_qp {
+	struct ibv_qp qp;
+	uint32_t handle;
+	int sig_all;
+	struct ibv_qp_cap cap;
+	int access;
+};
+
+struct iw_srq {
+	struct ibv_srq srq;
+	uint32_t handle, max;
+	uint32_t limit;
+};
+
+// What an asynchronous event is about, by its handle.
+enum { IW_CQS, IW_QPS, IW_SRQS, IW_KINDS };
+void enter(int kind, uint32_t handle, void *);
+void leave(int kind, uint32_t handle);
+void *entered(int kind, uint32_t handle);
+void async_event(uint32_t kind, uint32_t handle);
+
+int iw_poll_cq(struct ibv_cq *, int, struct ibv_wc *);
+int iw_req_notify_cq(struct ibv_cq *, int);
+int iw_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
+int iw_post_recv(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **);
+int iw_post_srq_recv(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_wr **);
+int iw_bind_mw(struct ibv_qp *, struct ibv_mw *, struct ibv_mw_bind *);
+void iw_extend_cq(struct iw_cq *);
+struct ibv_cq_ex *iw_create_cq_ex(struct ibv_context *, struct ibv_cq_init_attr_ex *);
+struct ibv_qp *iw_create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_ex *);
+struct ibv_srq *iw_create_srq_ex(struct ibv_context *, struct ibv_srq_init_attr_ex *);
+struct ibv_mw *iw_alloc_mw(struct ibv_pd *, enum ibv_mw_type);
+int iw_dealloc_mw(struct ibv_mw *);
+
+// redirect has the library that a call came from, if it is librdmacm, open our rdma_cm in place of the kernel's.
+void redirect(void *caller);
+#endif

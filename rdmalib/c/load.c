@@ -1,0 +1,58 @@
+// The engine: loaded late, and once.
+#include "lib.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static struct iw_engine table;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int failed = ENODEV;
+static pid_t owner;
+
+static void load(void)
+{
+	static const char name[] = "libironwarp-rnic.so";
+	Dl_info self;
+	char path[PATH_MAX];
+	const char *slash;
+	if (!dladdr((void *)load, &self) || !(slash = strrchr(self.dli_fname, '/')) ||
+	    snprintf(path, sizeof path, "%.*s/%s", (int)(slash - self.dli_fname), self.dli_fname, name) >= (int)sizeof path)
+		strcpy(path, name);
+	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	if (!lib) {
+		fprintf(stderr, "ironwarp: %s\n", dlerror());
+		return;
+	}
+#define FUNCTION(f) \
+	if (!(*(void **)&table.f = dlsym(lib, "iwgo_" #f))) { \
+		fprintf(stderr, "ironwarp: %s has no iwgo_" #f ": it is of another version\n", path); \
+		return; \
+	}
+	FUNCTION(start) FUNCTION(alloc_pd) FUNCTION(dealloc_pd) FUNCTION(reg_mr) FUNCTION(dereg_mr) FUNCTION(alloc_mw) FUNCTION(dealloc_mw)
+	FUNCTION(create_cq) FUNCTION(resize_cq) FUNCTION(destroy_cq) FUNCTION(create_srq) FUNCTION(arm_srq) FUNCTION(destroy_srq)
+	FUNCTION(post_srq_recv) FUNCTION(create_qp) FUNCTION(destroy_qp) FUNCTION(fail_qp) FUNCTION(qp_state) FUNCTION(post_send)
+	FUNCTION(post_recv) FUNCTION(cm_open) FUNCTION(cm_close) FUNCTION(cm_command) FUNCTION(cm_event)
+#undef FUNCTION
+	owner = getpid();
+	__atomic_store_n(&failed, table.start(async_event), __ATOMIC_RELEASE);
+}
+
+const struct iw_engine *engine(void)
+{
+	pthread_once(&once, load);
+	if (failed) {
+		errno = failed;
+		return NULL;
+	}
+	if (owner != getpid()) {
+		static int said;
+		if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
+			fprintf(stderr, "ironwarp: process %d uses RDMA that its parent, %d, has begun to use: it has to fork before that\n", getpid(), owner);
+		errno = EPERM;
+		return NULL;
+	}
+	return &table;
+}
+
+const struct iw_engine *loaded(void) { return __atomic_load_n(&failed, __ATOMIC_ACQUIRE) ? NULL : &table; }

@@ -1,0 +1,239 @@
+package rdmalib
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// Config says what an Engine reaches.
+type Config struct {
+	// Protector vouches for all flows.
+	Protector transport.Protector
+	// Log takes what a program's errno can't say; nil: nothing is said.
+	Log *slog.Logger
+	// NoCRC does without MPA's CRC where the peer agrees.
+	NoCRC bool
+}
+
+// Engine is an RNIC. Its methods return 0 or the errno that the C library hands to the program; they may be called
+// from any thread.
+type Engine struct {
+	log *slog.Logger
+	dev *verbs.Device
+	ulp *verbs.ULP
+	tc  *transport.Config
+	set verbs.Setup
+
+	ctx  context.Context
+	stop context.CancelFunc
+
+	pds  table[pd]
+	mrs  table[mr]
+	mws  table[mw]
+	cqs  table[cq]
+	srqs table[srq]
+	qps  table[qp]
+
+	cm cmDevice
+
+	async func(kind, handle uint32) // an asynchronous event of the object
+}
+
+// limits are what a program may have: it runs for one user, whose memory bounds it.
+var limits = verbs.Limits{
+	Streams: 1 << 15, HalfOpen: 1 << 12, Dials: 1 << 12, PDs: MaxPD, MRs: MaxMR, MWs: MaxMR, Bytes: 1 << 46,
+	CQEntries: 1 << 26, QueueEntries: 1 << 26, SRQEntries: 1 << 24, IRRQEntries: 1 << 22,
+}
+
+// What ibv_query_device says.
+const (
+	MaxQP    = 1 << 14
+	MaxWR    = 1 << 14 // of each queue
+	MaxCQ    = 1 << 14
+	MaxCQE   = 1 << 20
+	MaxPD    = 1 << 14
+	MaxMR    = 1 << 16
+	MaxSRQ   = 1 << 10
+	MaxDepth = 128 // Reads and Atomics of a queue pair, each way
+)
+
+// New makes an Engine. It fails as verbs.Open does.
+func New(cfg Config) (*Engine, error) {
+	dev, err := verbs.Open(verbs.Config{Limits: limits})
+	if err != nil {
+		return nil, err
+	}
+	// A program is one principal, and so is what it connects to: it says itself whom it trusts.
+	ulp, err := dev.NewULP("libibverbs", verbs.ULPConfig{Trust: verbs.ST, Privileged: true})
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{log: cfg.Log, dev: dev, ulp: ulp, tc: &transport.Config{Protector: cfg.Protector, OneFamily: true}, set: verbs.Setup{NoCRC: cfg.NoCRC}}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	e.cm.init()
+	e.ctx, e.stop = context.WithCancel(context.Background())
+	return e, nil
+}
+
+// Close ends all streams and what belongs to them.
+func (e *Engine) Close() {
+	e.stop()
+	e.cm.close()
+	e.dev.Close()
+}
+
+// Events has report told of asynchronous events (enum ibv_event_type) and the handle of the object, from then on, in a
+// goroutine.
+func (e *Engine) Events(report func(kind, handle uint32)) {
+	e.async = report
+	go e.watch()
+}
+
+// Numbers of enum ibv_event_type.
+const (
+	eventCQError   = 0
+	eventQPFatal   = 1
+	eventQPRequest = 2 // the peer's request was invalid
+	eventQPAccess  = 3
+	eventSRQLimit  = 15
+)
+
+func (e *Engine) watch() {
+	for {
+		ev, err := e.dev.Event(e.ctx)
+		if err != nil {
+			return
+		}
+		e.log.Debug("event", "kind", ev.Kind, "peer", ev.Peer, "flow", ev.Flow, "reason", ev.Err)
+		switch ev.Kind {
+		case verbs.EventSRQLimit:
+			if s, ok := e.srqs.find(func(s *srq) bool { return s.srq == ev.SRQ }); ok {
+				e.async(eventSRQLimit, s)
+			}
+		case verbs.EventPeerFault, verbs.EventTerminated:
+			if q, ok := e.qps.find(func(q *qp) bool { return q.id() == ev.QP }); ok {
+				kind := uint32(eventQPFatal)
+				if ev.Kind == verbs.EventPeerFault {
+					kind = eventQPRequest
+					if isAccessFault(ev.Err) {
+						kind = eventQPAccess
+					}
+				}
+				e.async(kind, q)
+			}
+		}
+	}
+}
+
+// errnoOf is what a program is told of an error.
+func (e *Engine) errnoOf(what string, err error) syscall.Errno {
+	if err == nil {
+		return 0
+	}
+	e.log.Debug(what, "error", err)
+	var quota *verbs.QuotaError
+	var number syscall.Errno
+	switch {
+	case errors.Is(err, verbs.ErrQueueFull), errors.As(err, &quota):
+		return syscall.ENOMEM
+	case errors.Is(err, verbs.ErrInUse):
+		return syscall.EBUSY
+	case errors.Is(err, verbs.ErrIdle):
+		return syscall.ENOTCONN
+	case errors.Is(err, context.DeadlineExceeded):
+		return syscall.ETIMEDOUT
+	case errors.Is(err, transport.ErrNotProtected):
+		return syscall.EACCES
+	case errors.As(err, &number):
+		return number
+	}
+	return syscall.EINVAL
+}
+
+// table hands out handles, each once in a long time; lookups take no lock. Handle 0 is nothing.
+type table[T any] struct {
+	mu   sync.Mutex // guards the fields below it
+	free []uint32   // slots
+	used int        // slots that have been used
+
+	slot [1 << slotBits]atomic.Pointer[held[T]]
+}
+
+const slotBits = 16
+
+// held is an object under a handle: the slot in the lower bits, and a number that its next object has not.
+type held[T any] struct {
+	handle uint32
+	v      *T
+}
+
+// add returns the handle of v, 0 if there are too many.
+func (t *table[T]) add(v *T) uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var i, turn uint32
+	switch {
+	case t.used+1 < len(t.slot): // slots are used again as late as possible
+		t.used++
+		i, turn = uint32(t.used), 1
+	case len(t.free) > 0:
+		last := t.free[0]
+		t.free = t.free[1:]
+		i, turn = last&(1<<slotBits-1), last>>slotBits+1
+	default:
+		return 0
+	}
+	h := i | turn<<slotBits
+	t.slot[i].Store(&held[T]{h, v})
+	return h
+}
+
+// get returns the object of a handle, nil if there is none.
+func (t *table[T]) get(handle uint32) *T {
+	if h := t.slot[handle&(1<<slotBits-1)].Load(); h != nil && h.handle == handle {
+		return h.v
+	}
+	return nil
+}
+
+// remove takes a handle back. It returns nil if it is none.
+func (t *table[T]) remove(handle uint32) *T {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := handle & (1<<slotBits - 1)
+	h := t.slot[i].Load()
+	if h == nil || h.handle != handle {
+		return nil
+	}
+	t.slot[i].Store(nil)
+	t.free = append(t.free, handle)
+	return h.v
+}
+
+// find returns the handle of an object of which is says true.
+func (t *table[T]) find(is func(*T) bool) (uint32, bool) {
+	for i := range t.slot {
+		if h := t.slot[i].Load(); h != nil && is(h.v) {
+			return h.handle, true
+		}
+	}
+	return 0, false
+}
+
+// Lab returns the Protector of a lab: this host alone or, in clear, these others as well.
+func Lab(log *slog.Logger, peers ...netip.Addr) transport.Protector {
+	if len(peers) == 0 {
+		return transport.LoopbackOnly()
+	}
+	return transport.Plaintext(log, append(peers, netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())...)
+}
