@@ -1,0 +1,259 @@
+// Package programs runs programs of others, which know RDMA by libibverbs and librdmacm, on IronWarp.
+package programs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/iwarptest"
+)
+
+var built = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "programs-"); err != nil {
+		return "", err
+	}
+	for _, args := range [][]string{
+		{"build", "-o", filepath.Join(dir, "ironwarp"), "./cmd/ironwarp"},
+		{"run", "./internal/tools/rdmalib", "-out", filepath.Join(dir, "rdma")},
+	} {
+		cmd := exec.Command("go", args...)
+		cmd.Dir = "../.."
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return dir, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	return dir, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, _ := built(); dir != "" {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+// ironwarp returns the command, and skips where it can't be built with its libraries or a program is missing.
+func ironwarp(t *testing.T, programs ...string) string {
+	t.Helper()
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skipf("needs %s: apt-get install perftest rdmacm-utils ibverbs-utils fio", p)
+		}
+	}
+	if _, err := os.Stat("/usr/include/infiniband/verbs.h"); err != nil {
+		t.Skip("needs libibverbs-dev and librdmacm-dev")
+	}
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "ironwarp")
+}
+
+// process is a program under `ironwarp run --lab`.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	out  bytes.Buffer
+	done chan error
+}
+
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	bin := ironwarp(t, args[0])
+	p := &process{t: t, cmd: exec.CommandContext(t.Context(), bin, append([]string{"run", "--lab", "--"}, args...)...), done: make(chan error, 1)}
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.done <- p.cmd.Wait() }()
+	t.Cleanup(func() { p.cmd.Process.Kill() })
+	return p
+}
+
+// within waits for a program's end.
+func (p *process) within(limit time.Duration) error {
+	select {
+	case err := <-p.done:
+		p.done <- err
+		return err
+	case <-time.After(limit):
+		p.cmd.Process.Kill()
+		<-p.done
+		return context.DeadlineExceeded
+	}
+}
+
+// listens waits until somebody listens on a TCP port of this host, without connecting to it.
+func listens(t *testing.T, port uint16, p *process) {
+	t.Helper()
+	want := fmt.Sprintf(":%04X", port)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-tick.C {
+		for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				continue
+			}
+			for line := range strings.Lines(string(b)) {
+				if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], want) && f[3] == "0A" {
+					return
+				}
+			}
+		}
+		select {
+		case err := <-p.done:
+			p.done <- err
+			t.Fatalf("%v has ended: %v\n%s", p.cmd.Args, err, p.out.String())
+		default:
+		}
+	}
+	t.Fatalf("%v does not listen on port %d", p.cmd.Args, port)
+}
+
+const limit = 90 * time.Second
+
+// pairs are programs with a server and a client. PORT is a free port. A client's output has to contain want, if there is
+// one; a server that serves on is stopped.
+var pairs = []struct {
+	name           string
+	server, client string
+	want           string
+	serves         bool
+}{
+	{name: "perftest send_bw", server: "ib_send_bw -R -p PORT -n 1000", client: "ib_send_bw -R -p PORT -n 1000 127.0.0.1", want: "65536      1000"},
+	{name: "perftest write_bw", server: "ib_write_bw -R -p PORT -n 1000", client: "ib_write_bw -R -p PORT -n 1000 127.0.0.1", want: "65536      1000"},
+	{name: "perftest read_bw", server: "ib_read_bw -R -p PORT -n 1000", client: "ib_read_bw -R -p PORT -n 1000 127.0.0.1", want: "65536      1000"},
+	{name: "perftest send_lat", server: "ib_send_lat -R -p PORT -n 500", client: "ib_send_lat -R -p PORT -n 500 127.0.0.1", want: "2       500"},
+	{name: "perftest write_lat", server: "ib_write_lat -R -p PORT -n 500", client: "ib_write_lat -R -p PORT -n 500 127.0.0.1", want: "2       500"},
+	{name: "perftest read_lat", server: "ib_read_lat -R -p PORT -n 500", client: "ib_read_lat -R -p PORT -n 500 127.0.0.1", want: "2       500"},
+	{name: "perftest atomic_bw", server: "ib_atomic_bw -R -p PORT -n 500", client: "ib_atomic_bw -R -p PORT -n 500 127.0.0.1", want: "8          500"},
+	{name: "perftest atomic_lat", server: "ib_atomic_lat -R -p PORT -n 500", client: "ib_atomic_lat -R -p PORT -n 500 127.0.0.1", want: "8       500"},
+	{name: "perftest atomic compare and swap", server: "ib_atomic_bw -R -A CMP_AND_SWAP -p PORT -n 500", client: "ib_atomic_bw -R -A CMP_AND_SWAP -p PORT -n 500 127.0.0.1", want: "8          500"},
+	{name: "perftest all sizes", server: "ib_write_bw -R -a -p PORT -n 20", client: "ib_write_bw -R -a -p PORT -n 20 127.0.0.1", want: "8388608    20"},
+	{name: "perftest events, send_lat", server: "ib_send_lat -R -e -p PORT -n 500", client: "ib_send_lat -R -e -p PORT -n 500 127.0.0.1", want: "2       500"},
+	{name: "perftest events, send_bw", server: "ib_send_bw -R -e -p PORT -n 500", client: "ib_send_bw -R -e -p PORT -n 500 127.0.0.1", want: "65536      500"},
+	{name: "perftest inline", server: "ib_write_lat -R -I 128 -p PORT -n 500", client: "ib_write_lat -R -I 128 -p PORT -n 500 127.0.0.1", want: "2       500"},
+	{name: "perftest 16 queue pairs", server: "ib_write_bw -R -q 16 -p PORT -n 200", client: "ib_write_bw -R -q 16 -p PORT -n 200 127.0.0.1", want: "65536      3200"},
+	{name: "perftest 4 queue pairs, sends", server: "ib_send_bw -R -q 4 -p PORT -n 1000", client: "ib_send_bw -R -q 4 -p PORT -n 1000 127.0.0.1", want: "65536      4000"},
+	{name: "perftest both ways", server: "ib_send_bw -R -b -p PORT -n 500", client: "ib_send_bw -R -b -p PORT -n 500 127.0.0.1", want: "65536      500"},
+	{name: "perftest shared receive queue", server: "ib_send_bw -R --use-srq -p PORT -n 1000", client: "ib_send_bw -R --use-srq -p PORT -n 1000 127.0.0.1", want: "65536      1000"},
+	{name: "rping", server: "rping -s -a 127.0.0.1 -p PORT -C 20", client: "rping -c -v -a 127.0.0.1 -p PORT -C 20", want: "rdma-ping-19"},
+	{name: "rping, persistent server", server: "rping -s -P -S 4096 -a 127.0.0.1 -p PORT", client: "rping -c -v -a 127.0.0.1 -p PORT -C 3 -S 4096", want: "rdma-ping-2", serves: true},
+	{name: "rping over IPv6", server: "rping -s -a ::1 -p PORT -C 3", client: "rping -c -v -a ::1 -p PORT -C 3", want: "rdma-ping-2"},
+	{name: "rdma_server", server: "rdma_server -p PORT", client: "rdma_client -s 127.0.0.1 -p PORT", want: "rdma_client: end 0"},
+	{name: "rdma_xserver", server: "rdma_xserver -p PORT -c r", client: "rdma_xclient -s 127.0.0.1 -p PORT -c r", want: "rdma_xclient: end 0"},
+	{name: "ucmatose", server: "ucmatose -c 8 -p PORT", client: "ucmatose -c 8 -s 127.0.0.1 -p PORT", want: "return status 0"},
+	{name: "ucmatose, migrated", server: "ucmatose -c 4 -m -p PORT", client: "ucmatose -c 4 -m -s 127.0.0.1 -p PORT", want: "return status 0"},
+	{name: "cmtime", server: "cmtime -c 20 -p PORT", client: "cmtime -c 20 -s 127.0.0.1 -p PORT", want: "connect", serves: true},
+	{name: "rstream", server: "rstream -p PORT -S 65536 -C 200 -T v", client: "rstream -s 127.0.0.1 -p PORT -S 65536 -C 200 -T v", want: "64k"},
+	{name: "rstream, all its tests", server: "rstream -p PORT", client: "rstream -s 127.0.0.1 -p PORT", want: "1m"},
+	{name: "riostream", server: "riostream -p PORT -S 65536 -C 200 -T v", client: "riostream -s 127.0.0.1 -p PORT -S 65536 -C 200 -T v", want: "64k"},
+}
+
+// TestPairs: what others wrote, unchanged, connects, moves data and ends well.
+func TestPairs(t *testing.T) {
+	for _, x := range pairs {
+		t.Run(x.name, func(t *testing.T) {
+			port := iwarptest.FreePort(t)
+			args := func(line string) []string {
+				return strings.Fields(strings.ReplaceAll(line, "PORT", fmt.Sprint(port)))
+			}
+			server := start(t, args(x.server)...)
+			listens(t, port, server)
+			client := start(t, args(x.client)...)
+			if err := client.within(limit); err != nil || !strings.Contains(client.out.String(), x.want) {
+				server.cmd.Process.Kill()
+				<-server.done
+				t.Fatalf("the client: %v\n%s\nthe server:\n%s", err, client.out.String(), server.out.String())
+			}
+			if x.serves {
+				return
+			}
+			if err := server.within(limit); err != nil {
+				t.Errorf("the server: %v\n%s", err, server.out.String())
+			}
+		})
+	}
+}
+
+// TestDevice: the tools of libibverbs see an RNIC.
+func TestDevice(t *testing.T) {
+	p := start(t, "ibv_devinfo", "-v")
+	if err := p.within(limit); err != nil {
+		t.Fatalf("%v\n%s", err, p.out.String())
+	}
+	for _, want := range []string{"hca_id:\tironwarp0", "iWARP (1)", "PORT_ACTIVE", "link_layer:\t\tEthernet", "max_sge:\t\t\t4", "ATOMIC_HCA"} {
+		if !strings.Contains(p.out.String(), want) {
+			t.Errorf("there is no %q in\n%s", want, p.out.String())
+		}
+	}
+}
+
+// TestFileCopied: rcopy, over rsockets, copies a file as it is.
+func TestFileCopied(t *testing.T) {
+	dir := t.TempDir()
+	source, target := filepath.Join(dir, "source"), filepath.Join(dir, "target")
+	data := bytes.Repeat([]byte("0123456789abcdef!"), 300_000)
+	if err := os.WriteFile(source, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port := iwarptest.FreePort(t)
+	server := start(t, "rcopy", "-p", fmt.Sprint(port))
+	listens(t, port, server)
+	client := start(t, "rcopy", source, "127.0.0.1:"+target, "-p", fmt.Sprint(port))
+	if err := client.within(limit); err != nil {
+		t.Fatalf("%v\n%s", err, client.out.String())
+	}
+	if got, err := os.ReadFile(target); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes have come, %v", len(got), err)
+	}
+}
+
+// TestFio: fio's rdma engine, verified.
+func TestFio(t *testing.T) {
+	port := fmt.Sprint(iwarptest.FreePort(t))
+	server := start(t, "fio", "--name=server", "--ioengine=rdma", "--port="+port, "--bs=64k", "--size=32m", "--iodepth=16", "--rw=read")
+	n := 0
+	fmt.Sscan(port, &n)
+	listens(t, uint16(n), server)
+	client := start(t, "fio", "--name=client", "--ioengine=rdma", "--hostname=127.0.0.1", "--port="+port, "--verb=write", "--bs=64k", "--size=32m", "--iodepth=16", "--rw=write")
+	if err := client.within(limit); err != nil {
+		server.cmd.Process.Kill()
+		<-server.done
+		t.Fatalf("%v\n%s\n%s", err, client.out.String(), server.out.String())
+	}
+	if err := server.within(limit); err != nil {
+		t.Errorf("the server: %v\n%s", err, server.out.String())
+	}
+}
+
+// TestOtherHostsAreNotReached: what was not named is not reached, and the program is told so by an event.
+func TestOtherHostsAreNotReached(t *testing.T) {
+	p := start(t, "rping", "-c", "-a", "192.0.2.1", "-p", "7174", "-C", "1")
+	err := p.within(limit)
+	if err == nil || !strings.Contains(p.out.String(), "error -13") && !strings.Contains(p.out.String(), "ADDR_ERROR") {
+		t.Errorf("rping to a host that was not named: %v\n%s", err, p.out.String())
+	}
+}
+
+// TestNotWithoutRun: nobody gets a device that nobody has said the limits of.
+func TestNotWithoutRun(t *testing.T) {
+	bin := ironwarp(t, "rping")
+	cmd := exec.CommandContext(t.Context(), "rping", "-c", "-a", "127.0.0.1", "-C", "1")
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Join(filepath.Dir(bin), "rdma"))
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "ironwarp run") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
