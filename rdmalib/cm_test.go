@@ -111,8 +111,13 @@ type told struct {
 func (p *program) event() told {
 	p.t.Helper()
 	poll := []unix.PollFd{{Fd: p.fd, Events: unix.POLLIN}}
-	if n, err := unix.Poll(poll, int(time.Minute.Milliseconds())); n != 1 {
-		p.t.Fatalf("no event: %v", err)
+	for {
+		n, err := unix.Poll(poll, int(time.Minute.Milliseconds()))
+		if n == 1 {
+			break
+		} else if err != unix.EINTR {
+			p.t.Fatalf("no event: %v", err)
+		}
 	}
 	answer := make([]byte, eventLen)
 	p.ok(p.command(cmdGetEvent, make([]byte, 8), answer))

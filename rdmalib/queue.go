@@ -55,7 +55,7 @@ type srq struct{ srq *verbs.SRQ }
 // CreateCQ makes a completion queue that fills a ring of Mask+1 completions, a power of two.
 func (e *Engine) CreateCQ(ring *Ring) (uint32, syscall.Errno) {
 	c := &cq{e: e, ring: ring, wcs: unsafe.Slice(ring.WC, ring.Mask+1)}
-	q, err := e.ulp.CreateCQ(len(c.wcs)+1, c)
+	q, err := e.ulp.CreateCQ(len(c.wcs)+1, c, verbs.InPost)
 	if err != nil {
 		return 0, e.errnoOf("create a completion queue", err)
 	}

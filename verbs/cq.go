@@ -72,7 +72,7 @@ type TerminateError = rdmap.TerminateError
 func (wc *WC) urgent() bool { return wc.Solicited || wc.Err != nil }
 
 // CQHandler takes completions as they come. It runs on goroutines of the
-// engine, never inside a Post call and never twice at once for one CQ. It may
+// engine, never inside a Post call unless the queue is made InPost, and never twice at once for one CQ. It may
 // post and flush; it must not block for long, since its stream waits. The slice is valid
 // only during the call.
 type CQHandler interface {
@@ -85,6 +85,7 @@ type CQ struct {
 	depth   int
 	handler CQHandler
 	events  bool // SolicitedOnly
+	inPost  bool
 	charge  charge
 	ch      chan struct{} // Wait should look again
 	wake    atomic.Bool   // completions were pushed of which the consumer is to be notified
@@ -118,6 +119,11 @@ type CQOption uint8
 // the queue. The handler then gets all earlier completions too.
 const SolicitedOnly CQOption = 1
 
+// InPost makes a queue call its handler also inside the Post call whose work request is done by the time it returns: that
+// saves a wake-up, and what a peer answers to it comes later. The handler posts nothing then, and the caller holds no lock that
+// it takes.
+const InPost CQOption = 2
+
 // CreateCQ makes a completion queue for depth completions, which is charged to the ULP.
 // Size it for all that its queue pairs can have outstanding and unpolled: an overflow
 // ends them with ErrCQOverflow. handler may be nil. It fails with a *QuotaError, with
@@ -129,12 +135,13 @@ func (u *ULP) CreateCQ(depth int, handler CQHandler, opts ...CQOption) (*CQ, err
 	cq := &CQ{ulp: u, depth: depth, handler: handler, charge: charge{ulp: &u.acct}, ch: make(chan struct{}, 1), users: make(map[*QP]cqUse)}
 	for _, o := range opts {
 		switch {
-		case o != SolicitedOnly:
+		case o != SolicitedOnly && o != InPost:
 			return nil, fmt.Errorf("verbs: create a completion queue: unknown option %d", o)
 		case handler == nil:
-			return nil, errors.New("verbs: create a completion queue: SolicitedOnly is for a handler; a queue that is polled has Arm")
+			return nil, errors.New("verbs: create a completion queue: SolicitedOnly and InPost are for a handler; a queue that is polled has Arm")
 		}
-		cq.events = true
+		cq.events = cq.events || o == SolicitedOnly
+		cq.inPost = cq.inPost || o == InPost
 	}
 	cq.runFn = func() { cq.run(false) }
 	cq.settled.L = &cq.mu

@@ -1,7 +1,7 @@
 package verbs
 
 // notify notifies the consumer of pushed completions. engine: the caller is a
-// goroutine of the engine, which may run the handler.
+// goroutine of the engine, which may run the handler. So may who posts, if the queue is for that.
 func (cq *CQ) notify(engine bool) {
 	if !cq.wake.Load() || !cq.wake.Swap(false) {
 		return
@@ -16,7 +16,7 @@ func (cq *CQ) notify(engine bool) {
 			if !cq.running.CompareAndSwap(0, 1) {
 				continue
 			}
-			if engine {
+			if engine || cq.inPost {
 				cq.run(true)
 			} else {
 				go cq.runFn()

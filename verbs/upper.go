@@ -164,6 +164,7 @@ func (u *upper) Completions(engine bool) {
 func (u *upper) BatchEnd() {
 	if u.recvDirty {
 		u.recvDirty = false
+		u.Completions(true) // of the sends to which these may be the answers
 		u.cfg.RecvCQ.notify(true)
 	}
 }

@@ -100,9 +100,9 @@ func parse() (a arguments, err error) {
 		return a, fmt.Errorf("-at-once %d: at least one machine has to run", a.atOnce)
 	}
 	switch a.part {
-	case "", partSiw, partESP, partSCTP, partPower, partDevice, partISCSI, partMounted:
+	case "", partSiw, partESP, partSCTP, partPower, partDevice, partISCSI, partPrograms, partMounted:
 	default:
-		return a, fmt.Errorf("-part %s: there are %s, %s, %s, %s, %s, %s and %s", a.part, partSiw, partESP, partSCTP, partPower, partDevice, partISCSI, partMounted)
+		return a, fmt.Errorf("-part %s: there are %s, %s, %s, %s, %s, %s, %s and %s", a.part, partSiw, partESP, partSCTP, partPower, partDevice, partISCSI, partPrograms, partMounted)
 	}
 	_, err = regexp.Compile(a.only)
 	if err != nil {
@@ -143,13 +143,14 @@ func (a arguments) firstTime() time.Duration {
 
 // The parts of a run, each in a machine of its own.
 const (
-	partSiw     = "siw"
-	partESP     = "esp"
-	partSCTP    = "sctp"
-	partPower   = "power"
-	partDevice  = "device"
-	partISCSI   = "iscsi"
-	partMounted = "mounted"
+	partSiw      = "siw"
+	partESP      = "esp"
+	partSCTP     = "sctp"
+	partPower    = "power"
+	partDevice   = "device"
+	partISCSI    = "iscsi"
+	partPrograms = "programs"
+	partMounted  = "mounted"
 )
 
 // includes reports whether a part is to be run.

@@ -50,6 +50,8 @@ var outsides = []outside{
 		what: "ironwarp rdma test against soft-iWARP", document: rdmaTestHead, mayLack: true},
 	{part: partISCSI, log: "newcomer", test: "TestDiskForAnyInitiator", limit: 15 * time.Minute, title: "a disk for any initiator",
 		what: "README's disk for any iSCSI initiator", document: anyInitiatorHead, mayLack: true},
+	{part: partPrograms, log: "programs", test: "TestPrograms", limit: 15 * time.Minute, title: "programs of others",
+		what: "programs of libibverbs and librdmacm on this host", document: programsHead, mayLack: true},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
 		what: "README's two hosts with systemd", document: mountedHead, mayLack: true, apart: true},
 }
@@ -213,6 +215,14 @@ const rdmaTestHead = `
 ## The tester of RDMA stacks
 
 In the virtual machine ` + "`ironwarp rdma test`" + ` judges soft-iWARP, with the agent in a network namespace of its own, and an agent that tells wrong lengths.
+
+`
+
+const programsHead = `
+## Programs of others
+
+On this host, over loopback, programs of libibverbs and librdmacm run on IronWarp's own libibverbs ([programs.md](programs.md)): perftest, the tools of
+librdmacm with its sockets, fio.
 
 `
 

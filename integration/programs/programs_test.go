@@ -161,10 +161,19 @@ var pairs = []struct {
 	{name: "riostream", server: "riostream -p PORT -S 65536 -C 200 -T v", client: "riostream -s 127.0.0.1 -p PORT -S 65536 -C 200 -T v", want: "64k"},
 }
 
-// TestPairs: what others wrote, unchanged, connects, moves data and ends well.
-func TestPairs(t *testing.T) {
+// TestPrograms: what others wrote, unchanged, connects, moves data and ends well, and reaches nobody but whom it may.
+func TestPrograms(t *testing.T) {
+	if os.Getenv("IRONWARP_VM_CACHE") == "" && os.Getenv("IRONWARP_PROGRAMS") == "" {
+		t.Skip("make interop runs it; alone it is run with IRONWARP_PROGRAMS=1")
+	}
+	t.Run("device", device)
+	t.Run("file copied", fileCopied)
+	t.Run("fio", fioVerified)
+	t.Run("other hosts are not reached", otherHostsAreNotReached)
+	t.Run("not without run", notWithoutRun)
 	for _, x := range pairs {
 		t.Run(x.name, func(t *testing.T) {
+			t.Attr("row", x.name+": "+strings.ReplaceAll(strings.ReplaceAll(x.client, " -p PORT", ""), " 127.0.0.1", ""))
 			port := iwarptest.FreePort(t)
 			args := func(line string) []string {
 				return strings.Fields(strings.ReplaceAll(line, "PORT", fmt.Sprint(port)))
@@ -187,8 +196,9 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestDevice: the tools of libibverbs see an RNIC.
-func TestDevice(t *testing.T) {
+// device: the tools of libibverbs see an RNIC.
+func device(t *testing.T) {
+	t.Attr("row", "ibv_devinfo: an RNIC, its port and its limits")
 	p := start(t, "ibv_devinfo", "-v")
 	if err := p.within(limit); err != nil {
 		t.Fatalf("%v\n%s", err, p.out.String())
@@ -200,8 +210,9 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestFileCopied: rcopy, over rsockets, copies a file as it is.
-func TestFileCopied(t *testing.T) {
+// fileCopied: rcopy, over rsockets, copies a file as it is.
+func fileCopied(t *testing.T) {
+	t.Attr("row", "rcopy: a file comes as it is")
 	dir := t.TempDir()
 	source, target := filepath.Join(dir, "source"), filepath.Join(dir, "target")
 	data := bytes.Repeat([]byte("0123456789abcdef!"), 300_000)
@@ -220,8 +231,9 @@ func TestFileCopied(t *testing.T) {
 	}
 }
 
-// TestFio: fio's rdma engine, verified.
-func TestFio(t *testing.T) {
+// fioVerified: fio's rdma engine.
+func fioVerified(t *testing.T) {
+	t.Attr("row", "fio: ioengine=rdma, verb=write")
 	port := fmt.Sprint(iwarptest.FreePort(t))
 	server := start(t, "fio", "--name=server", "--ioengine=rdma", "--port="+port, "--bs=64k", "--size=32m", "--iodepth=16", "--rw=read")
 	n := 0
@@ -238,8 +250,8 @@ func TestFio(t *testing.T) {
 	}
 }
 
-// TestOtherHostsAreNotReached: what was not named is not reached, and the program is told so by an event.
-func TestOtherHostsAreNotReached(t *testing.T) {
+// otherHostsAreNotReached: what was not named is not reached, and the program is told so by an event.
+func otherHostsAreNotReached(t *testing.T) {
 	p := start(t, "rping", "-c", "-a", "192.0.2.1", "-p", "7174", "-C", "1")
 	err := p.within(limit)
 	if err == nil || !strings.Contains(p.out.String(), "error -13") && !strings.Contains(p.out.String(), "ADDR_ERROR") {
@@ -247,8 +259,8 @@ func TestOtherHostsAreNotReached(t *testing.T) {
 	}
 }
 
-// TestNotWithoutRun: nobody gets a device that nobody has said the limits of.
-func TestNotWithoutRun(t *testing.T) {
+// notWithoutRun: nobody gets a device that nobody has said the limits of.
+func notWithoutRun(t *testing.T) {
 	bin := ironwarp(t, "rping")
 	cmd := exec.CommandContext(t.Context(), "rping", "-c", "-a", "127.0.0.1", "-C", "1")
 	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Join(filepath.Dir(bin), "rdma"))

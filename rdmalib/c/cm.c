@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <link.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
@@ -97,7 +98,10 @@ static ssize_t cm_write(int fd, const void *buf, size_t n)
 			return -1;
 		}
 		struct pollfd p = { fd, POLLIN };
-		if (poll(&p, 1, -1) < 0)
+		sigset_t mask; // the runtime of Go sends itself SIGURG, which is none of the program's signals
+		pthread_sigmask(SIG_BLOCK, NULL, &mask);
+		sigaddset(&mask, SIGURG);
+		if (ppoll(&p, 1, NULL, &mask) < 0)
 			return -1;
 	}
 }

@@ -43,7 +43,8 @@ var (
 	source     = debPackage{"linux-source-6.1", []string{"/usr/src/linux-source-6.1.tar.xz"}, "the source of soft-iWARP, which Debian's kernel lacks"}
 	rdmacm     = debPackage{"rdmacm-utils", []string{"rping"}, "the peer's rping"}
 	ibverbs    = debPackage{"ibverbs-providers", []string{"/usr/lib/*/libibverbs/libsiw-rdmav*.so"}, "soft-iWARP's part in user space"}
-	perftest   = debPackage{"perftest", []string{"ib_write_bw", "ib_write_lat"}, "measures soft-iWARP, the rival in the virtual machine"}
+	ibvUtils   = debPackage{"ibverbs-utils", []string{"ibv_devinfo", "ibv_devices"}, "shows a program's RDMA device"}
+	perftest   = debPackage{"perftest", []string{"ib_write_bw", "ib_write_lat"}, "measures soft-iWARP, the rival in the virtual machine, and runs on IronWarp"}
 	ibverbsDev = debPackage{"libibverbs-dev", []string{"/usr/include/infiniband/verbs.h"}, "the program at the peer's end of the conformance suite"}
 	rdmacmDev  = debPackage{"librdmacm-dev", []string{"/usr/include/rdma/rdma_cma.h"}, "the program at the peer's end of the conformance suite"}
 	bootstrap  = debPackage{"debootstrap", []string{"debootstrap"}, "makes the machines with systemd"}
@@ -60,6 +61,6 @@ var sets = map[string][]debPackage{
 	"demo":     {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, e2fsprogs, fio, libnbd},
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
 	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest, openISCSI},
-	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev,
+	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev, ibvUtils, perftest,
 		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, sg3, multipath, libiscsi},
 }
