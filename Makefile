@@ -25,7 +25,7 @@ rdma: need-go ## build bin/rdma, the libraries with which `ironwarp run` runs pr
 	$(GO) run ./internal/tools/rdmalib -out bin/rdma
 
 # The unit names /usr/bin/ironwarp, so there is no PREFIX; DESTDIR is for packagers.
-install: build ## install the program, systemd units, udev rule, completion and a first configuration (DESTDIR)
+install: build ## install the program, what `make rdma` has built, systemd units, udev rule, completion and a first configuration (DESTDIR)
 	install -D -m 0755 bin/ironwarp $(DESTDIR)/usr/bin/ironwarp
 	install -D -m 0644 -t $(DESTDIR)/usr/lib/systemd/system packaging/ironwarp.service packaging/ironwarp.socket
 	install -D -m 0644 -t $(DESTDIR)/usr/lib/udev/rules.d packaging/90-ironwarp.rules
@@ -34,6 +34,7 @@ install: build ## install the program, systemd units, udev rule, completion and 
 	install -D -m 0644 cmd/ironwarp/completion.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/ironwarp.fish
 	@install -d -m 0755 $(DESTDIR)/usr/share/man/man8
 	bin/ironwarp man >$(DESTDIR)/usr/share/man/man8/ironwarp.8
+	[ ! -d bin/rdma ] || install -D -m 0755 -t $(DESTDIR)/usr/lib/ironwarp bin/rdma/libibverbs.so.1 bin/rdma/libironwarp-rnic.so
 	@install -d -m 0700 $(DESTDIR)/etc/ironwarp
 	@[ -e $(DESTDIR)/etc/ironwarp/ironwarp.yaml ] || install -m 0600 packaging/ironwarp.yaml $(DESTDIR)/etc/ironwarp/ironwarp.yaml
 	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
@@ -42,7 +43,9 @@ uninstall: ## stop the daemon and remove what install brought; /etc/ironwarp and
 	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl disable --now ironwarp.service ironwarp.socket
 	rm -f $(DESTDIR)/usr/bin/ironwarp $(DESTDIR)/usr/lib/systemd/system/ironwarp.service $(DESTDIR)/usr/lib/systemd/system/ironwarp.socket $(DESTDIR)/usr/lib/udev/rules.d/90-ironwarp.rules \
 		$(DESTDIR)/usr/share/bash-completion/completions/ironwarp $(DESTDIR)/usr/share/zsh/site-functions/_ironwarp \
-		$(DESTDIR)/usr/share/fish/vendor_completions.d/ironwarp.fish $(DESTDIR)/usr/share/man/man8/ironwarp.8
+		$(DESTDIR)/usr/share/fish/vendor_completions.d/ironwarp.fish $(DESTDIR)/usr/share/man/man8/ironwarp.8 \
+		$(DESTDIR)/usr/lib/ironwarp/libibverbs.so.1 $(DESTDIR)/usr/lib/ironwarp/libironwarp-rnic.so
+	@[ ! -d $(DESTDIR)/usr/lib/ironwarp ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)/usr/lib/ironwarp
 	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
 	@echo "/etc/ironwarp and /var/lib/ironwarp stay, with the secrets in them, and so do the guards of peers, until the next boot"
 

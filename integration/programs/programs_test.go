@@ -169,6 +169,8 @@ func TestPrograms(t *testing.T) {
 	t.Run("device", device)
 	t.Run("file copied", fileCopied)
 	t.Run("fio", fioVerified)
+	t.Run("guest migrates", guestMigrates)
+	t.Run("libiscsi", libiscsiOverISER)
 	t.Run("other hosts are not reached", otherHostsAreNotReached)
 	t.Run("not without run", notWithoutRun)
 	for _, x := range pairs {
