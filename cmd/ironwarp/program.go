@@ -13,9 +13,6 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// rdmaLibraries is where a package has the libraries for programs; beside the command, in rdma, is where `make` puts them.
-const rdmaLibraries = "/usr/lib/ironwarp"
-
 // programUsage is the usage of arguments behind the first of which all are another program's.
 const programUsage = "PROGRAM [ARGUMENT...]"
 
@@ -79,15 +76,16 @@ func (w *ironwarp) runProgram(c *cli.Context) error {
 	return nil
 }
 
-// libraries finds the folder with libibverbs.so.1 and libironwarp-rnic.so.
+// libraries finds the folder with libibverbs.so.1 and libironwarp-rnic.so: where `make rdma` puts it, or `make install`.
 func libraries() (string, error) {
-	var dirs []string
-	if self, err := os.Executable(); err == nil {
-		if self, err = filepath.EvalSymlinks(self); err == nil {
-			dirs = append(dirs, filepath.Join(filepath.Dir(self), "rdma"))
-		}
+	self, err := os.Executable()
+	if err == nil {
+		self, err = filepath.EvalSymlinks(self)
 	}
-	dirs = append(dirs, rdmaLibraries)
+	if err != nil {
+		return "", err
+	}
+	dirs := []string{filepath.Join(filepath.Dir(self), "rdma"), filepath.Join(filepath.Dir(self), "../lib/ironwarp")}
 	for _, dir := range dirs {
 		_, err := os.Stat(filepath.Join(dir, "libibverbs.so.1"))
 		if _, err2 := os.Stat(filepath.Join(dir, "libironwarp-rnic.so")); err == nil && err2 == nil {
