@@ -167,6 +167,24 @@ func TestPrograms(t *testing.T) {
 		t.Skip("make interop runs it; alone it is run with IRONWARP_PROGRAMS=1")
 	}
 	t.Run("device", device)
+	t.Run("verbs", func(t *testing.T) {
+		t.Attr("row", "a program of our own: ibv_wr_*, extended and resized completion queues, windows, shared receive queues, statuses")
+		allIsWell(t, nil)
+	})
+	t.Run("verbs under AddressSanitizer", func(t *testing.T) {
+		t.Attr("row", "the same, with AddressSanitizer in libibverbs.so.1")
+		dir := t.TempDir()
+		build := exec.CommandContext(t.Context(), "go", "run", "./internal/tools/rdmalib", "-sanitize", "address", "-out", dir)
+		build.Dir = "../.."
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		lib, err := exec.CommandContext(t.Context(), "gcc", "-print-file-name=libasan.so").Output()
+		if err != nil {
+			t.Skipf("needs gcc: %v", err)
+		}
+		allIsWell(t, []string{"LD_LIBRARY_PATH=" + dir, "IRONWARP_LAB=", "LD_PRELOAD=" + strings.TrimSpace(string(lib))})
+	})
 	t.Run("file copied", fileCopied)
 	t.Run("fio", fioVerified)
 	t.Run("guest migrates", guestMigrates)
@@ -209,6 +227,26 @@ func device(t *testing.T) {
 		if !strings.Contains(p.out.String(), want) {
 			t.Errorf("there is no %q in\n%s", want, p.out.String())
 		}
+	}
+}
+
+// allIsWell runs a program of our own, by the command or in an environment.
+func allIsWell(t *testing.T, env []string) {
+	t.Helper()
+	bin := ironwarp(t, "gcc")
+	program := filepath.Join(t.TempDir(), "verbs")
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-Wall", "-o", program, "testdata/verbs.c", "-libverbs", "-lrdmacm", "-lpthread").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin, "run", "--lab", program)
+	if env != nil {
+		cmd = exec.CommandContext(ctx, program)
+		cmd.Env = append(os.Environ(), env...)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "all is well") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -55,7 +55,8 @@ struct iw_channel {
 };
 
 struct iw_qp {
-	struct ibv_qp qp;
+	struct ibv_qp_ex ex; // begins with struct ibv_qp
+	struct iw_builder *builder; // of ibv_wr_*, where they were asked for
 	uint32_t handle;
 	int sig_all;
 	struct ibv_qp_cap cap;
@@ -85,6 +86,9 @@ void iw_extend_cq(struct iw_cq *);
 struct ibv_cq_ex *iw_create_cq_ex(struct ibv_context *, struct ibv_cq_init_attr_ex *);
 struct ibv_qp *iw_create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_ex *);
 struct ibv_srq *iw_create_srq_ex(struct ibv_context *, struct ibv_srq_init_attr_ex *);
+int iw_can_build(uint64_t operations);
+int iw_make_builder(struct iw_qp *);
+void iw_free_builder(struct iw_qp *);
 struct ibv_mw *iw_alloc_mw(struct ibv_pd *, enum ibv_mw_type);
 int iw_dealloc_mw(struct ibv_mw *);
 

@@ -384,24 +384,29 @@ PUBLIC struct ibv_qp *ibv_create_qp(struct ibv_pd *p, struct ibv_qp_init_attr *a
 		cap->max_recv_wr = cap->max_recv_sge = 0;
 	q->cap = *cap;
 	q->sig_all = a->sq_sig_all;
-	q->qp = (struct ibv_qp){ .context = p->context, .qp_context = a->qp_context, .pd = p, .send_cq = a->send_cq, .recv_cq = a->recv_cq,
+	q->ex.qp_base = (struct ibv_qp){ .context = p->context, .qp_context = a->qp_context, .pd = p, .send_cq = a->send_cq, .recv_cq = a->recv_cq,
 		.srq = a->srq, .handle = q->handle, .qp_num = q->handle, .state = IBV_QPS_RESET, .qp_type = a->qp_type };
-	pthread_mutex_init(&q->qp.mutex, NULL);
-	pthread_cond_init(&q->qp.cond, NULL);
+	pthread_mutex_init(&q->ex.qp_base.mutex, NULL);
+	pthread_cond_init(&q->ex.qp_base.cond, NULL);
 	enter(IW_QPS, q->handle, q);
-	return &q->qp;
+	return &q->ex.qp_base;
 }
 
 struct ibv_qp *iw_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *a)
 {
-	if (a->comp_mask & ~IBV_QP_INIT_ATTR_PD) {
+	int builds = a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	if (a->comp_mask & ~(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) || (builds && !iw_can_build(a->send_ops_flags))) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
-	return ibv_create_qp(a->pd, (struct ibv_qp_init_attr *)a);
+	struct ibv_qp *qp = ibv_create_qp(a->pd, (struct ibv_qp_init_attr *)a);
+	if (qp && builds && iw_make_builder((struct iw_qp *)qp)) {
+		ibv_destroy_qp(qp);
+		errno = ENOMEM;
+		return NULL;
+	}
+	return qp;
 }
-
-PUBLIC struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *q) { return NULL; }
 
 PUBLIC int ibv_destroy_qp(struct ibv_qp *qp)
 {
@@ -411,6 +416,7 @@ PUBLIC int ibv_destroy_qp(struct ibv_qp *qp)
 	if (err)
 		return err;
 	leave(IW_QPS, q->handle);
+	iw_free_builder(q);
 	free(q);
 	return 0;
 }
