@@ -76,6 +76,7 @@ bench: need-go build ## the speed table beside its rivals (ROWS=regexp to choose
 	@$(GO) run ./internal/tools/deps -optional bench
 	@mkdir -p .cache
 	@$(BUILD) -o .cache/bench ./bench
+	@[ ! -e /usr/include/infiniband/verbs.h ] || $(MAKE) --no-print-directory -s rdma
 	@rm -f .cache/pion; cd transport/sctp/piontest && $(BUILD) -o $(CURDIR)/.cache/pion ./bench || true
 	@.cache/bench -rows '$(ROWS)' $(ARGS)
 

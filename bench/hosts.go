@@ -95,7 +95,7 @@ func startThem(ctx context.Context, b *bench, all map[string]streamContender, na
 		if ok {
 			err = nil
 		}
-		if ok && c.server.cmd == nil {
+		if ok && c.server != nil && c.server.cmd == nil {
 			if err = c.server.start(ctx, b); err == nil {
 				open = append(open, c.server)
 			}

@@ -15,6 +15,7 @@ func groups(old string) []group {
 		{name: "streams", rounds: 5, open: openStreams(700*time.Millisecond, streamContenders), rows: streamRows()},
 		{name: "framing", rounds: 4, open: openStreams(350*time.Millisecond, streamContenders), rows: framingRows()},
 		{name: "many streams", rounds: 5, open: openStreams(450*time.Millisecond, streamContenders), rows: manyRows()},
+		{name: "programs of libibverbs", rounds: 3, open: openPrograms, rows: programRows()},
 		{name: "memory and allocations", rounds: 1, open: openOwn, rows: append(ownRows(), iscsiOwnRows()...)},
 		{name: "fio", rounds: 3, open: openBlock(blockServersAnd(old)), rows: slices.Concat(fioRows(), versionRows(old), vhostRows())},
 		{name: "iSCSI beside tgt", rounds: 3, open: openISCSI("tgtd", "tgtadm", "qemu-img"), rows: tgtRows()},

@@ -60,7 +60,7 @@ var sets = map[string][]debPackage{
 	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, libiscsi, qemuBlock, bootstrap, netbase, zsh, fish},
 	"demo":     {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, e2fsprogs, fio, libnbd},
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
-	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest, openISCSI},
+	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, ibverbsDev, rdmacmDev, perftest, openISCSI, libiscsi},
 	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev, ibvUtils, perftest,
 		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, sg3, multipath, libiscsi},
 }
