@@ -422,6 +422,19 @@ func TestHandlesAreNotUsedAgainSoon(t *testing.T) {
 	}
 }
 
+// TestLayouts: what the C library has in memory is what the engine reads there; c/load.c has the same numbers.
+func TestLayouts(t *testing.T) {
+	var r Ring
+	for name, x := range map[string][2]uintptr{
+		"WC": {unsafe.Sizeof(WC{}), 56}, "SGE": {unsafe.Sizeof(SGE{}), 16}, "Send": {unsafe.Sizeof(Send{}), 80}, "QPConfig": {unsafe.Sizeof(QPConfig{}), 24},
+		"Ring": {unsafe.Sizeof(r), 176}, "Ring.Head": {unsafe.Offsetof(r.Head), 64}, "Ring.Armed": {unsafe.Offsetof(r.Armed), 128}, "Ring.Mask": {unsafe.Offsetof(r.Mask), 160},
+	} {
+		if x[0] != x[1] {
+			t.Errorf("%s: %d, want %d", name, x[0], x[1])
+		}
+	}
+}
+
 // FuzzCommands: whatever a program writes to the device has an answer, and harms nothing. Addresses are the program's
 // own affair: they are replaced by good ones.
 func FuzzCommands(f *testing.F) {

@@ -223,29 +223,34 @@ int iw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr *
 
 int iw_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *b) { return EOPNOTSUPP; } // of windows of type 1
 
-int iw_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+static int post_recvs(int (*post)(uint32_t, uint64_t, struct iw_sge *, uint32_t), uint32_t handle, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-	struct iw_qp *q = (struct iw_qp *)qp;
-	const struct iw_engine *e = engine();
 	for (; wr; wr = wr->next) {
-		int rc = !e ? errno : wr->num_sge < 0 || wr->num_sge > IW_MAX_SGE ? EINVAL : qp->srq ? EINVAL : e->post_recv(q->handle, wr->wr_id, (void *)wr->sg_list, wr->num_sge);
-		if (rc) {
+		int err = wr->num_sge < 0 || wr->num_sge > IW_MAX_SGE ? EINVAL : post(handle, wr->wr_id, (void *)wr->sg_list, wr->num_sge);
+		if (err) {
 			*bad = wr;
-			return rc;
+			return err;
 		}
 	}
 	return 0;
 }
 
+int iw_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	const struct iw_engine *e = engine();
+	if (!e || qp->srq) {
+		*bad = wr;
+		return e ? EINVAL : errno;
+	}
+	return post_recvs(e->post_recv, ((struct iw_qp *)qp)->handle, wr, bad);
+}
+
 int iw_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	const struct iw_engine *e = engine();
-	for (; wr; wr = wr->next) {
-		int rc = !e ? errno : wr->num_sge < 0 || wr->num_sge > IW_MAX_SGE ? EINVAL : e->post_srq_recv(((struct iw_srq *)srq)->handle, wr->wr_id, (void *)wr->sg_list, wr->num_sge);
-		if (rc) {
-			*bad = wr;
-			return rc;
-		}
+	if (!e) {
+		*bad = wr;
+		return errno;
 	}
-	return 0;
+	return post_recvs(e->post_srq_recv, ((struct iw_srq *)srq)->handle, wr, bad);
 }

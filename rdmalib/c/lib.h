@@ -26,9 +26,6 @@
 // Go runtime is not there after it.
 const struct iw_engine *engine(void);
 
-// loaded is the engine if it was loaded, and NULL otherwise.
-const struct iw_engine *loaded(void);
-
 struct iw_context {
 	int async_in; // where asynchronous events are written to
 	struct iw_context *next;

@@ -2,8 +2,13 @@
 #include "lib.h"
 #include <dlfcn.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
+
+// Layouts are also those of Go: package rdmalib tests the same numbers.
+_Static_assert(sizeof(struct iw_wc) == 56 && sizeof(struct iw_sge) == 16 && sizeof(struct iw_send) == 80 && sizeof(struct iw_qp_config) == 24, "");
+_Static_assert(sizeof(struct iw_ring) == 176 && offsetof(struct iw_ring, head) == 64 && offsetof(struct iw_ring, armed) == 128 && offsetof(struct iw_ring, mask) == 160, "");
 
 static struct iw_engine table;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -35,7 +40,7 @@ static void load(void)
 	FUNCTION(post_recv) FUNCTION(cm_open) FUNCTION(cm_close) FUNCTION(cm_command) FUNCTION(cm_event)
 #undef FUNCTION
 	owner = getpid();
-	__atomic_store_n(&failed, table.start(async_event), __ATOMIC_RELEASE);
+	failed = table.start(async_event);
 }
 
 const struct iw_engine *engine(void)
@@ -54,5 +59,3 @@ const struct iw_engine *engine(void)
 	}
 	return &table;
 }
-
-const struct iw_engine *loaded(void) { return __atomic_load_n(&failed, __ATOMIC_ACQUIRE) ? NULL : &table; }
