@@ -52,10 +52,13 @@ type cq struct {
 
 type srq struct{ srq *verbs.SRQ }
 
+// onTheWay is how many completions may be on their way to a ring, of whatever size it is or becomes. They take memory as they come.
+const onTheWay = 2 * MaxCQE
+
 // CreateCQ makes a completion queue that fills a ring of Mask+1 completions, a power of two.
 func (e *Engine) CreateCQ(ring *Ring) (uint32, syscall.Errno) {
 	c := &cq{e: e, ring: ring, wcs: unsafe.Slice(ring.WC, ring.Mask+1)}
-	q, err := e.ulp.CreateCQ(len(c.wcs)+1, c, verbs.InPost)
+	q, err := e.ulp.CreateCQ(onTheWay, c, verbs.InPost)
 	if err != nil {
 		return 0, e.errnoOf("create a completion queue", err)
 	}
