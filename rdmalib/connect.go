@@ -155,7 +155,7 @@ func (e *Engine) listen(id *cmID, backlog int) syscall.Errno {
 	}
 	at, only := id.src, id.familyOnly
 	d.mu.Unlock()
-	cfg := verbs.ListenConfig{Setup: e.set, Transport: e.tc, Backlog: max(backlog, 0), OnFailed: func(f transport.Flow, err error) { e.log.Debug("incoming connection", "flow", f, "error", err) }}
+	cfg := verbs.ListenConfig{Setup: e.set, Transport: e.tc, Backlog: max(backlog, maxPending), OnFailed: func(f transport.Flow, err error) { e.log.Debug("incoming connection", "flow", f, "error", err) }}
 	if !only && at.Addr().Is6() && at.Addr().IsUnspecified() {
 		tc := *e.tc
 		tc.OneFamily = false

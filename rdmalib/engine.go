@@ -65,6 +65,10 @@ const (
 	MaxDepth = 128 // Reads and Atomics of a queue pair, each way
 )
 
+// maxPending is how many connections may be starting up at a listener; half of them from one host. A program with
+// thousands of queue pairs connects them at once.
+const maxPending = 1 << 12
+
 // New makes an Engine. It fails as verbs.Open does.
 func New(cfg Config) (*Engine, error) {
 	dev, err := verbs.Open(verbs.Config{Limits: limits})
@@ -76,7 +80,7 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{log: cfg.Log, dev: dev, ulp: ulp, tc: &transport.Config{Protector: cfg.Protector, OneFamily: true}, set: verbs.Setup{NoCRC: cfg.NoCRC}}
+	e := &Engine{log: cfg.Log, dev: dev, ulp: ulp, tc: &transport.Config{Protector: cfg.Protector, OneFamily: true, MaxPending: maxPending}, set: verbs.Setup{NoCRC: cfg.NoCRC}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}

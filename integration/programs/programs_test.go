@@ -154,6 +154,7 @@ var pairs = []struct {
 	{name: "rdma_server", server: "rdma_server -p PORT", client: "rdma_client -s 127.0.0.1 -p PORT", want: "rdma_client: end 0"},
 	{name: "rdma_xserver", server: "rdma_xserver -p PORT -c r", client: "rdma_xclient -s 127.0.0.1 -p PORT -c r", want: "rdma_xclient: end 0"},
 	{name: "ucmatose", server: "ucmatose -c 8 -p PORT", client: "ucmatose -c 8 -s 127.0.0.1 -p PORT", want: "return status 0"},
+	{name: "ucmatose, 300 connections at once", server: "ucmatose -c 300 -p PORT", client: "ucmatose -c 300 -s 127.0.0.1 -p PORT", want: "return status 0"},
 	{name: "ucmatose, migrated", server: "ucmatose -c 4 -m -p PORT", client: "ucmatose -c 4 -m -s 127.0.0.1 -p PORT", want: "return status 0"},
 	{name: "cmtime", server: "cmtime -c 20 -p PORT", client: "cmtime -c 20 -s 127.0.0.1 -p PORT", want: "connect", serves: true},
 	{name: "rstream", server: "rstream -p PORT -S 65536 -C 200 -T v", client: "rstream -s 127.0.0.1 -p PORT -S 65536 -C 200 -T v", want: "64k"},
