@@ -3,6 +3,8 @@ package rdmalib
 import (
 	"encoding/binary"
 	"errors"
+	"math/bits"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -24,6 +26,11 @@ type qp struct {
 	scq, rcq *cq
 	v        *verbs.QP
 
+	ids []atomic.Uint64 // the program's of its sends, by the number; as many as there can be before it has polled them, or more
+
+	mu  sync.Mutex // guards the fields below it: work requests have their numbers in the order in which they are posted
+	seq uint64     // of the last send
+
 	connected atomic.Bool // it has, or had, a stream
 	sendFault atomic.Bool // the first error of its sends is out
 	recvFault atomic.Bool // and of its receives
@@ -38,7 +45,7 @@ func (e *Engine) CreateQP(c *QPConfig) (uint32, syscall.Errno) {
 	if p == nil || scq == nil || rcq == nil || c.MaxSend > MaxWR || c.MaxRecv > MaxWR {
 		return 0, syscall.EINVAL
 	}
-	q := &qp{e: e, pd: p.pd, scq: scq, rcq: rcq}
+	q := &qp{e: e, pd: p.pd, scq: scq, rcq: rcq, ids: make([]atomic.Uint64, 1<<bits.Len32(c.MaxSend))}
 	cfg := verbs.QPConfig{SendCQ: scq.cq, RecvCQ: rcq.cq, MaxSend: 2 * int(max(1, c.MaxSend)), MaxRecv: int(max(1, c.MaxRecv)), Context: q}
 	if c.SRQ != 0 {
 		s := e.srqs.get(c.SRQ)
@@ -144,15 +151,21 @@ type Send struct {
 	Reserved uint64
 }
 
-// PostSend posts n work requests, and returns how many.
+// PostSend posts n work requests, and returns how many. The C library keeps count: no more are posted and not polled than
+// the queue pair was made for.
 func (e *Engine) PostSend(h uint32, s *Send, n uint32) (done uint32, _ syscall.Errno) {
 	q := e.qps.get(h)
 	if q == nil {
 		return 0, syscall.EINVAL
 	}
 	all := unsafe.Slice(s, n)
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for i := range all {
-		if errno := q.post(&all[i]); errno != 0 {
+		q.seq++
+		q.ids[q.seq%uint64(len(q.ids))].Store(all[i].ID)
+		if errno := q.postLocked(&all[i]); errno != 0 {
+			q.seq--
 			q.v.Flush() // of what was posted with FlagMore
 			return uint32(i), errno
 		}
@@ -160,9 +173,9 @@ func (e *Engine) PostSend(h uint32, s *Send, n uint32) (done uint32, _ syscall.E
 	return n, 0
 }
 
-func (q *qp) post(s *Send) syscall.Errno {
+func (q *qp) postLocked(s *Send) syscall.Errno {
 	var room [verbs.MaxSGE]verbs.SGE
-	wr := verbs.SendWR{ID: s.ID, Flags: flagsOf(s.Flags), RemoteSTag: s.RKey, RemoteTO: s.RAddr}
+	wr := verbs.SendWR{ID: q.seq, Flags: flagsOf(s.Flags), RemoteSTag: s.RKey, RemoteTO: s.RAddr}
 	if s.Op == SendSend || s.Op == SendInvalidate {
 		wr.RemoteSTag, wr.RemoteTO = 0, 0
 	}
@@ -196,7 +209,7 @@ func (q *qp) post(s *Send) syscall.Errno {
 	case SendRead:
 		wr.Op = verbs.OpRead
 	case SendImm:
-		return q.writeWithImm(&wr, s)
+		return q.writeWithImmLocked(&wr, s)
 	case SendFetchAdd:
 		wr.Op, wr.Add = verbs.OpFetchAdd, s.Add
 	case SendCmpSwap:
@@ -229,19 +242,24 @@ func flagsOf(f uint32) (v verbs.Flags) {
 	return v
 }
 
-// writeWithImm posts an RDMA Write and the Immediate Data behind it, which takes a receive of the peer's.
-func (q *qp) writeWithImm(wr *verbs.SendWR, s *Send) syscall.Errno {
+// part is in the ID of a work request that is the first part of one of the program's: the second completes it.
+const part = 1 << 63
+
+func isPart(wc *verbs.WC) bool { return wc.Op == verbs.WCWrite && wc.ID&part != 0 }
+
+// writeWithImmLocked posts an RDMA Write and the Immediate Data behind it, which takes a receive of the peer's.
+func (q *qp) writeWithImmLocked(wr *verbs.SendWR, s *Send) syscall.Errno {
 	n := uint64(len(wr.Data))
 	for _, x := range wr.SGL {
 		n += uint64(x.Len)
 	}
 	if n > 0 {
-		wr.Op, wr.Flags = verbs.OpWrite, wr.Flags&^(verbs.Signaled|verbs.Solicited)|verbs.More
+		wr.ID, wr.Op, wr.Flags = wr.ID|part, verbs.OpWrite, wr.Flags&^(verbs.Signaled|verbs.Solicited)|verbs.More
 		if errno := q.posted(wr, q.v.PostSend(wr)); errno != 0 {
 			return errno
 		}
 	}
-	imm := verbs.SendWR{ID: s.ID, Op: verbs.OpImmediate, Flags: flagsOf(s.Flags) &^ verbs.Inline, Imm: n<<32 | s.Imm&(1<<32-1)}
+	imm := verbs.SendWR{ID: q.seq, Op: verbs.OpImmediate, Flags: flagsOf(s.Flags) &^ verbs.Inline, Imm: n<<32 | s.Imm&(1<<32-1)}
 	return q.posted(&imm, q.v.PostSend(&imm))
 }
 
@@ -265,7 +283,9 @@ func (q *qp) bind(wr *verbs.SendWR, s *Send) syscall.Errno {
 // posted is the errno of a post; on a queue pair that is over work requests complete at once, flushed.
 func (q *qp) posted(wr *verbs.SendWR, err error) syscall.Errno {
 	if err != nil && errors.Is(err, verbs.ErrClosed) && q.v.State() >= verbs.QPClosing {
-		q.scq.flush(WC{ID: wr.ID, Status: statusFlush, Opcode: opcodeOfSend(wr.Op), QPNum: q.num})
+		if wr.ID&part == 0 {
+			q.scq.flush(WC{ID: q.programID(wr.ID), Seq: uint32(wr.ID), Status: statusFlush, Opcode: opcodeOfSend(wr.Op), QPNum: q.num})
+		}
 		return 0
 	}
 	return q.e.postErrno(err)
@@ -303,9 +323,15 @@ func (c *cq) flush(wc WC) {
 	c.notifyLocked(true)
 }
 
+// programID is what the program calls a send of that number. Its place is another one's only when the program has polled it.
+func (q *qp) programID(seq uint64) uint64 { return q.ids[seq%uint64(len(q.ids))].Load() }
+
 // completion is a completion as the C library hands it out.
 func (q *qp) completion(wc *verbs.WC) WC {
 	w := WC{ID: wc.ID, QPNum: q.num, Len: wc.Len, Opcode: opcodeOf(wc.Op)}
+	if wc.Op != verbs.WCRecv && wc.Op != verbs.WCRecvImm {
+		w.ID, w.Seq = q.programID(wc.ID), uint32(wc.ID)
+	}
 	if wc.Err != nil {
 		w.Status = q.status(wc)
 		return w

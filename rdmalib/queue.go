@@ -19,7 +19,8 @@ type WC struct {
 	QPNum       uint32
 	Flags       uint32 // enum ibv_wc_flags
 	Invalidated uint32
-	_           [5]uint32
+	Seq         uint32 // of a send: how many its queue pair has taken up to it
+	_           [4]uint32
 }
 
 // Ring is a completion queue in the memory of the C library: struct iw_ring of c/engine.h. The engine writes behind
@@ -44,7 +45,7 @@ const armedSolicited = 1
 type cq struct {
 	e    *Engine
 	cq   *verbs.CQ
-	mu   sync.Mutex // guards the fields below it; of the ring what this side writes
+	mu   sync.Mutex // guards the fields below it; of the ring what this side writes; innermost
 	ring *Ring
 	wcs  []WC
 	over bool // completions were lost
@@ -119,6 +120,9 @@ func (c *cq) Completions(_ *verbs.CQ, wcs []verbs.WC) {
 			continue
 		}
 		q := wc.QP.Context().(*qp)
+		if isPart(wc) {
+			continue
+		}
 		c.wcs[tail&c.ring.Mask] = q.completion(wc)
 		tail++
 		urgent = urgent || wc.Solicited || wc.Err != nil

@@ -170,7 +170,11 @@ func TestPrograms(t *testing.T) {
 	t.Run("device", device)
 	t.Run("verbs", func(t *testing.T) {
 		t.Attr("row", "a program of our own: ibv_wr_*, extended and resized completion queues, windows, shared receive queues, statuses")
-		allIsWell(t, nil)
+		allIsWell(t, "verbs.c", nil)
+	})
+	t.Run("stress", func(t *testing.T) {
+		t.Attr("row", "a program of our own: 64 threads that post to one queue pair, fork before and after the device's use, an exit in the middle")
+		allIsWell(t, "stress.c", nil)
 	})
 	t.Run("verbs under AddressSanitizer", func(t *testing.T) {
 		t.Attr("row", "the same, with AddressSanitizer in libibverbs.so.1")
@@ -184,7 +188,7 @@ func TestPrograms(t *testing.T) {
 		if err != nil {
 			t.Skipf("needs gcc: %v", err)
 		}
-		allIsWell(t, []string{"LD_LIBRARY_PATH=" + dir, "IRONWARP_LAB=", "LD_PRELOAD=" + strings.TrimSpace(string(lib))})
+		allIsWell(t, "verbs.c", []string{"LD_LIBRARY_PATH=" + dir, "IRONWARP_LAB=", "LD_PRELOAD=" + strings.TrimSpace(string(lib))})
 	})
 	t.Run("file copied", fileCopied)
 	t.Run("fio", fioVerified)
@@ -232,11 +236,11 @@ func device(t *testing.T) {
 }
 
 // allIsWell runs a program of our own, by the command or in an environment.
-func allIsWell(t *testing.T, env []string) {
+func allIsWell(t *testing.T, source string, env []string) {
 	t.Helper()
 	bin := ironwarp(t, "gcc")
-	program := filepath.Join(t.TempDir(), "verbs")
-	if out, err := exec.CommandContext(t.Context(), "gcc", "-Wall", "-o", program, "testdata/verbs.c", "-libverbs", "-lrdmacm", "-lpthread").CombinedOutput(); err != nil {
+	program := filepath.Join(t.TempDir(), "program")
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-Wall", "-o", program, filepath.Join("testdata", source), "-libverbs", "-lrdmacm", "-lpthread").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -18,9 +18,29 @@ static int take(struct iw_cq *q, struct iw_wc *w)
 	}
 	q->idle = 0;
 	*w = r->wc[r->head & r->mask];
+	if (w->seq) {
+		struct iw_polled *p = polled_of(w->qp_num);
+		if (p->handle == w->qp_num)
+			__atomic_store_n(&p->seq, w->seq, __ATOMIC_RELEASE);
+	}
 	__atomic_store_n(&r->head, r->head + 1, __ATOMIC_RELEASE);
 	return 1;
 }
+
+static struct iw_polled polled[1 << 16];
+
+struct iw_polled *polled_of(uint32_t handle) { return &polled[handle & 0xffff]; }
+
+int take_room(struct iw_qp *q, uint32_t n)
+{
+	uint32_t posted = __atomic_add_fetch(&q->posted, n, __ATOMIC_ACQ_REL);
+	if (posted - __atomic_load_n(&polled_of(q->handle)->seq, __ATOMIC_ACQUIRE) <= q->cap.max_send_wr)
+		return 0;
+	give_room(q, n);
+	return ENOMEM;
+}
+
+void give_room(struct iw_qp *q, uint32_t n) { __atomic_sub_fetch(&q->posted, n, __ATOMIC_ACQ_REL); }
 
 int iw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 {
@@ -197,7 +217,7 @@ int iw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr *
 		uint32_t n = 0, done = 0;
 		int err = 0;
 		for (; wr && n < BATCH && !err; n++, wr = wr->next) {
-			if ((err = convert(q, wr, &s[n])))
+			if ((err = convert(q, wr, &s[n])) || (err = take_room(q, 1)))
 				break;
 			if (s[n].op == IW_BIND) {
 				struct ibv_mw_bind_info *b = &wr->bind_mw.bind_info;
@@ -209,6 +229,7 @@ int iw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr *
 		if (err && n > 0)
 			s[n - 1].flags &= ~IW_MORE;
 		int rc = n ? e->post_send(q->handle, s, n, &done) : 0;
+		give_room(q, n - done);
 		struct ibv_send_wr *at = first;
 		for (uint32_t i = 0; i < done; i++, at = at->next)
 			if (s[i].op == IW_BIND)

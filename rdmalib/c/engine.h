@@ -8,7 +8,8 @@
 struct iw_wc {
 	uint64_t id;
 	uint32_t status, opcode, len, imm, qp_num, flags, invalidated;
-	uint32_t pad[5];
+	uint32_t seq; // of a send: how many its queue pair has taken up to it
+	uint32_t pad[4];
 };
 
 // A completion queue: the engine writes behind tail, the program reads from head on, without a call.

@@ -55,6 +55,7 @@ struct iw_qp {
 	struct ibv_qp_ex ex; // begins with struct ibv_qp
 	struct iw_builder *builder; // of ibv_wr_*, where they were asked for
 	uint32_t handle;
+	uint32_t posted; // sends
 	int sig_all;
 	struct ibv_qp_cap cap;
 	int access;
@@ -72,6 +73,17 @@ void enter(int kind, uint32_t handle, void *);
 void leave(int kind, uint32_t handle);
 void *entered(int kind, uint32_t handle);
 void async_event(uint32_t kind, uint32_t handle);
+
+// How many of a queue pair's sends, in their order, the program has polled: a work request is one of those that its send
+// queue holds until then. It outlives the queue pair, of which completions may be left.
+struct iw_polled {
+	uint32_t handle, seq;
+};
+struct iw_polled *polled_of(uint32_t handle);
+
+// take_room takes room for n more sends; give_room gives it back.
+int take_room(struct iw_qp *, uint32_t n);
+void give_room(struct iw_qp *, uint32_t n);
 
 int iw_poll_cq(struct ibv_cq *, int, struct ibv_wc *);
 int iw_req_notify_cq(struct ibv_cq *, int);

@@ -378,6 +378,9 @@ PUBLIC struct ibv_qp *ibv_create_qp(struct ibv_pd *p, struct ibv_qp_init_attr *a
 	int err = e->create_qp(&cfg, &q->handle);
 	if (err)
 		return made(q, err);
+	*polled_of(q->handle) = (struct iw_polled){ q->handle, 0 };
+	if (!cap->max_send_wr)
+		cap->max_send_wr = 1;
 	cap->max_inline_data = IW_MAX_INLINE;
 	cap->max_send_sge = cap->max_recv_sge = IW_MAX_SGE;
 	if (a->srq)

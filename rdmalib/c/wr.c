@@ -184,7 +184,11 @@ static int complete(struct ibv_qp_ex *x)
 	enum { BATCH = 16 };
 	struct iw_builder *b = builder(x);
 	const struct iw_engine *e = engine();
+	struct iw_qp *q = (struct iw_qp *)x;
 	int err = e ? b->err : errno;
+	if (!err)
+		err = take_room(q, b->n);
+	int room = err ? 0 : b->n;
 	for (unsigned at = 0; at < b->n && !err; at += BATCH) {
 		struct iw_send s[BATCH];
 		uint32_t n = 0, done = 0;
@@ -194,11 +198,13 @@ static int complete(struct ibv_qp_ex *x)
 			if (at + n + 1 < b->n)
 				s[n].flags |= IW_MORE;
 		}
-		err = e->post_send(((struct iw_qp *)x)->handle, s, n, &done);
+		err = e->post_send(q->handle, s, n, &done);
+		room -= done;
 		for (uint32_t i = 0; i < done; i++)
 			if (s[i].op == IW_BIND)
 				b->all[at + i].mw->rkey = s[i].rkey;
 	}
+	give_room(q, room);
 	release(b);
 	return err;
 }
