@@ -265,7 +265,7 @@ func (q *qp) writeWithImmLocked(wr *verbs.SendWR, s *Send) syscall.Errno {
 
 func (q *qp) bind(wr *verbs.SendWR, s *Send) syscall.Errno {
 	w := q.e.mws.get(s.MW)
-	if w == nil || s.NSGE != 1 || s.Access&^(accessRemoteWrite|accessRemoteRead|accessAtomic|accessZeroBased) != 0 {
+	if w == nil || s.NSGE != 1 || s.Access&^(accessLocalWrite|accessRemoteWrite|accessRemoteRead|accessAtomic|accessZeroBased) != 0 {
 		return syscall.EINVAL
 	}
 	wr.Op, wr.MW, wr.Access = verbs.OpBind, w.mw, accessOf(s.Access)

@@ -2,6 +2,7 @@
 #include "lib.h"
 #include <endian.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -50,7 +51,7 @@ PUBLIC int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 	*a = (struct ibv_device_attr){
 		.fw_ver = "ironwarp", .node_guid = IW_GUID, .sys_image_guid = IW_GUID, .max_mr_size = UINT32_MAX, .page_size_cap = 4096,
 		.vendor_id = 0x024957, .max_qp = IW_MAX_QP, .max_qp_wr = IW_MAX_WR, .max_sge = IW_MAX_SGE, .max_sge_rd = IW_MAX_SGE,
-		.device_cap_flags = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_SRQ_RESIZE * 0,
+		.device_cap_flags = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
 		.max_cq = IW_MAX_CQ, .max_cqe = IW_MAX_CQE, .max_mr = IW_MAX_MR, .max_mw = IW_MAX_MR, .max_pd = IW_MAX_PD,
 		.max_qp_rd_atom = IW_MAX_DEPTH, .max_qp_init_rd_atom = IW_MAX_DEPTH, .max_res_rd_atom = IW_MAX_DEPTH * IW_MAX_QP,
 		.atomic_cap = IBV_ATOMIC_HCA, .max_srq = IW_MAX_SRQ, .max_srq_wr = IW_MAX_WR, .max_srq_sge = IW_MAX_SGE,
@@ -66,6 +67,8 @@ static int query_device_ex(struct ibv_context *c, const struct ibv_query_device_
 	if (n < sizeof a->orig_attr)
 		return EINVAL;
 	memset(a, 0, n);
+	if (n >= offsetof(struct ibv_device_attr_ex, phys_port_cnt_ex) + sizeof a->phys_port_cnt_ex)
+		a->phys_port_cnt_ex = 1;
 	return ibv_query_device(c, &a->orig_attr);
 }
 
@@ -160,7 +163,7 @@ void async_event(uint32_t kind, uint32_t handle)
 PUBLIC struct ibv_context *ibv_open_device(struct ibv_device *d)
 {
 	int p[2];
-	if (!engine())
+	if (!started_by_run())
 		return NULL;
 	struct iw_context *x = calloc(1, sizeof *x);
 	if (!x)

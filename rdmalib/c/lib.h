@@ -26,6 +26,9 @@
 // Go runtime is not there after it.
 const struct iw_engine *engine(void);
 
+// started_by_run reports whether somebody has said what the program's RDMA may reach; if not it says so, and sets errno.
+int started_by_run(void);
+
 struct iw_context {
 	int async_in; // where asynchronous events are written to
 	struct iw_context *next;

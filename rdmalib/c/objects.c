@@ -193,12 +193,12 @@ PUBLIC struct ibv_cq *ibv_create_cq(struct ibv_context *c, int n, void *context,
 struct ibv_cq_ex *iw_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *a)
 {
 	const uint64_t have = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL | IBV_WC_EX_WITH_DLID_PATH_BITS;
-	if (a->wc_flags & ~have || a->comp_vector || a->comp_mask & ~IBV_CQ_INIT_ATTR_MASK_FLAGS ||
-	    (a->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && a->flags & ~(IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN * 0))) {
+	if (a->wc_flags & ~have || a->comp_mask & ~IBV_CQ_INIT_ATTR_MASK_FLAGS ||
+	    (a->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && a->flags & ~IBV_CREATE_CQ_ATTR_SINGLE_THREADED)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
-	if (a->cqe > IW_MAX_CQE) {
+	if (a->cqe > IW_MAX_CQE || a->comp_vector) {
 		errno = EINVAL;
 		return NULL;
 	}
@@ -453,6 +453,8 @@ PUBLIC int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, stru
 	enum ibv_qp_state s = e->qp_state(q->handle);
 	if (s != IBV_QPS_RESET)
 		qp->state = s;
+	else if (qp->state == IBV_QPS_RESET)
+		qp->state = IBV_QPS_INIT; // an RNIC's queue pair is idle from its creation on
 	*a = (struct ibv_qp_attr){ .qp_state = qp->state, .cur_qp_state = qp->state, .path_mtu = IBV_MTU_1024, .cap = q->cap, .port_num = 1, .qp_access_flags = q->access };
 	if (ia)
 		*ia = (struct ibv_qp_init_attr){ .qp_context = qp->qp_context, .send_cq = qp->send_cq, .recv_cq = qp->recv_cq, .srq = qp->srq, .cap = q->cap, .qp_type = qp->qp_type, .sq_sig_all = q->sig_all };
