@@ -69,8 +69,13 @@ type process struct {
 
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
-	bin := ironwarp(t, args[0])
-	p := &process{t: t, cmd: exec.CommandContext(t.Context(), bin, append([]string{"run", "--lab", "--"}, args...)...), done: make(chan error, 1)}
+	var bin string
+	if args[0] == "ironwarp" { // itself, without run
+		bin, args = ironwarp(t), args[1:]
+	} else {
+		bin, args = ironwarp(t, args[0]), append([]string{"run", "--lab", "--"}, args...)
+	}
+	p := &process{t: t, cmd: exec.CommandContext(t.Context(), bin, args...), done: make(chan error, 1)}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -150,6 +155,8 @@ var pairs = []struct {
 	{name: "perftest shared receive queue", server: "ib_send_bw -R --use-srq -p PORT -n 1000", client: "ib_send_bw -R --use-srq -p PORT -n 1000 127.0.0.1", want: "65536      1000"},
 	{name: "rping", server: "rping -s -a 127.0.0.1 -p PORT -C 20", client: "rping -c -v -a 127.0.0.1 -p PORT -C 20", want: "rdma-ping-19"},
 	{name: "rping, persistent server", server: "rping -s -P -S 4096 -a 127.0.0.1 -p PORT", client: "rping -c -v -a 127.0.0.1 -p PORT -C 3 -S 4096", want: "rdma-ping-2", serves: true},
+	{name: "rping, of ironwarp rping", server: "ironwarp rping -s -a 127.0.0.1 -p PORT", client: "rping -c -v -a 127.0.0.1 -p PORT -C 3", want: "rdma-ping-2"},
+	{name: "ironwarp rping, of rping", server: "rping -s -v -a 127.0.0.1 -p PORT -C 3", client: "ironwarp rping -c -v -V -a 127.0.0.1 -p PORT -C 3", want: "rdma-ping-2"},
 	{name: "rping over IPv6", server: "rping -s -a ::1 -p PORT -C 3", client: "rping -c -v -a ::1 -p PORT -C 3", want: "rdma-ping-2"},
 	{name: "rdma_server", server: "rdma_server -p PORT", client: "rdma_client -s 127.0.0.1 -p PORT", want: "rdma_client: end 0"},
 	{name: "rdma_xserver", server: "rdma_xserver -p PORT -c r", client: "rdma_xclient -s 127.0.0.1 -p PORT -c r", want: "rdma_xclient: end 0"},
