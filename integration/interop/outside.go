@@ -52,6 +52,8 @@ var outsides = []outside{
 		what: "README's disk for any iSCSI initiator", document: anyInitiatorHead, mayLack: true},
 	{part: partPrograms, log: "programs", test: "TestPrograms", limit: 15 * time.Minute, title: "programs of others",
 		what: "programs of libibverbs and librdmacm on this host", document: programsHead, mayLack: true},
+	{part: partPrograms, log: "initiators", test: "TestProgramsAndSiw", limit: 10 * time.Minute, title: "programs and soft-iWARP",
+		what: "the same programs with themselves on soft-iWARP", document: programsSiwHead, mayLack: true},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
 		what: "README's two hosts with systemd", document: mountedHead, mayLack: true, apart: true},
 }
@@ -223,6 +225,14 @@ const programsHead = `
 
 On this host, over loopback, programs of libibverbs and librdmacm run on IronWarp's own libibverbs ([programs.md](programs.md)): perftest, the tools of
 librdmacm with its sockets, fio.
+
+`
+
+const programsSiwHead = `
+## Programs and soft-iWARP
+
+In the virtual machine, in two network namespaces, rping, perftest and others run on IronWarp in one and on the kernel's soft-iWARP in the
+other, in both roles.
 
 `
 

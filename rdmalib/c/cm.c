@@ -13,6 +13,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 #include <rdma/rdma_user_cm.h>
 
@@ -45,12 +46,21 @@ static int cm_open(const char *path, int flags, ...)
 	return open(path, flags, mode);
 }
 
+// cm_fstat: where the kernel has an rdma_cm of its own, librdmacm has heard the number of that from it, and opens no other.
 static int cm_fstat(int fd, struct stat *s)
 {
 	int rc = fstat(fd, s);
-	if (!rc && ours(fd))
-		s->st_mode = S_IFCHR | 0600;
-	return rc;
+	if (rc || !ours(fd))
+		return rc;
+	s->st_mode = S_IFCHR | 0600;
+	FILE *f = fopen("/sys/class/misc/rdma_cm/dev", "re");
+	if (f) {
+		unsigned major, minor;
+		if (fscanf(f, "%u:%u", &major, &minor) == 2)
+			s->st_rdev = makedev(major, minor);
+		fclose(f);
+	}
+	return 0;
 }
 
 // known tells the engine of a file at its first command: until then a program may fork.

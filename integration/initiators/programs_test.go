@@ -1,0 +1,99 @@
+package initiators
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/integration/node"
+)
+
+// TestProgramsAndSiw: programs of librdmacm under `ironwarp run` and the same ones on soft-iWARP, in another namespace, in both roles.
+func TestProgramsAndSiw(t *testing.T) {
+	t.Attr("row", "rping, perftest, rstream and rdma_client under `ironwarp run`, with themselves on soft-iWARP at the other end, in both roles")
+	if os.Getenv(insideVar) == "" {
+		dir := t.TempDir()
+		program, err := node.Build(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, program := range []string{"rping", "ib_send_bw"} {
+			if _, err := exec.LookPath(program); err != nil {
+				t.Skipf("needs %s: apt-get install perftest rdmacm-utils", program)
+			}
+		}
+		build := exec.CommandContext(t.Context(), "go", "run", "./internal/tools/rdmalib", "-out", filepath.Join(filepath.Dir(program), "rdma"))
+		build.Dir = "../.."
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Skipf("%v: %s", err, out)
+		}
+		t.Setenv(programVar, program)
+	}
+	if _, ran := inMachine(t, programVar); ran {
+		return
+	}
+	for _, args := range [][]string{
+		{"rdma", "link", "delete", "siwa"}, // a listener on all addresses would listen by both, and find the port taken
+		{"ip", "netns", "exec", "B", "rdma", "link", "add", "siwb", "type", "siw", "netdev", "vb0"},
+	} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
+		}
+	}
+	ours := []string{os.Getenv(programVar), "run", "--lab", "--peer", "10.9.0.2", "--"}
+	siw := []string{"ip", "netns", "exec", "B"}
+	for _, x := range []struct{ name, server, client, want string }{
+		{"rping", "rping -s -a ADDRESS -p PORT -C 5", "rping -c -v -a ADDRESS -p PORT -C 5", "rdma-ping-4"},
+		{"ib_send_bw", "ib_send_bw -R -p PORT -n 500", "ib_send_bw -R -p PORT -n 500 ADDRESS", "65536      500"},
+		{"ib_write_bw", "ib_write_bw -R -p PORT -n 500", "ib_write_bw -R -p PORT -n 500 ADDRESS", "65536      500"},
+		{"ib_read_bw", "ib_read_bw -R -p PORT -n 500", "ib_read_bw -R -p PORT -n 500 ADDRESS", "65536      500"},
+		{"rstream", "rstream -b ADDRESS -p PORT -S 65536 -C 100 -T v", "rstream -s ADDRESS -p PORT -S 65536 -C 100 -T v", "64k"},
+		{"rdma_client", "rdma_server -s ADDRESS -p PORT", "rdma_client -s ADDRESS -p PORT", "rdma_client: end 0"},
+		{"ib_send_lat", "ib_send_lat -R -p PORT -n 500", "ib_send_lat -R -p PORT -n 500 ADDRESS", "2       500"},
+	} {
+		for _, role := range []struct {
+			name           string
+			server, client []string
+			address        string // of the server
+		}{{"client", siw, ours, "10.9.0.2"}, {"server", ours, siw, "10.9.0.1"}} {
+			t.Run(x.name+", as "+role.name, func(t *testing.T) {
+				const port = "7700"
+				line := func(prefix []string, s string) *exec.Cmd {
+					ctx, cancel := context.WithTimeout(t.Context(), machineTime)
+					t.Cleanup(cancel)
+					args := append(append([]string(nil), prefix...), strings.Fields(strings.NewReplacer("ADDRESS", role.address, "PORT", port).Replace(s))...)
+					return exec.CommandContext(ctx, args[0], args[1:]...)
+				}
+				server := line(role.server, x.server)
+				var said bytes.Buffer
+				server.Stdout, server.Stderr = &said, &said
+				if err := server.Start(); err != nil {
+					t.Fatal(err)
+				}
+				defer server.Process.Kill()
+				// Soft-iWARP's listeners are in no table: a client that comes too early is refused, and comes again.
+				var out []byte
+				var err error
+				again := time.NewTicker(200 * time.Millisecond)
+				defer again.Stop()
+				for range 25 {
+					<-again.C
+					if out, err = line(role.client, x.client).CombinedOutput(); err == nil && strings.Contains(string(out), x.want) {
+						break
+					}
+				}
+				if err != nil || !strings.Contains(string(out), x.want) {
+					t.Fatalf("the client: %v\n%s\nthe server:\n%s", err, out, said.String())
+				}
+				if err := server.Wait(); err != nil {
+					t.Errorf("the server: %v\n%s", err, said.String())
+				}
+			})
+		}
+	}
+}
