@@ -48,18 +48,18 @@ func sessionCases() []Case {
 			s.isOver("the Logout")
 		}},
 		{ID: "session.logout-connection", Source: "RFC 7143 11.14, 6.3.5", Says: "a Logout that closes the only connection closes the session", run: func(t *T) {
-			s := t.login(options{})
-			a := s.logout(iscsi.CloseConnection, s.cid)
-			t.require(a.Response == iscsi.LogoutClosed, "response %d", a.Response)
-			s.isOver("the Logout")
-			tick := time.NewTicker(50 * time.Millisecond)
-			defer tick.Stop()
-			for until := t.wait(); ; <-tick.C { // the session need not be gone with its connection
+			until := t.wait()
+			for pause := 25 * time.Millisecond; ; pause *= 2 { // the session need not be gone with its connection
+				s := t.login(options{})
+				a := s.logout(iscsi.CloseConnection, s.cid)
+				t.require(a.Response == iscsi.LogoutClosed, "response %d", a.Response)
+				s.isOver("the Logout")
+				t.pause(pause)
 				b, r := t.join(s, 2)
 				if b == nil {
 					return
 				}
-				t.require(time.Now().Before(until), "a connection joins the session after that: %v", r)
+				t.require(time.Now().Before(until), "a connection joins the session %v after that: %v", pause, r)
 			}
 		}},
 		{ID: "session.logout-unknown", Level: Should, Source: "RFC 7143 11.15.1", Says: "a Logout of a connection that there is not is answered by CID not found", run: func(t *T) {

@@ -114,7 +114,7 @@ func (qp *QP) takeFor(pd *PD, cfg *QPConfig, conn Transport) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	switch {
-	case !qp.made || qp.pd != pd:
+	case !qp.made || qp.pd.isForeign(pd):
 		return errors.New("verbs: connect a queue pair: CreateQP has not made it, or not of this protection domain")
 	case qp.over:
 		return &closedError{what: "connect a queue pair"}

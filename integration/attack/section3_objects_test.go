@@ -41,6 +41,12 @@ func (o *things) config() verbs.QPConfig {
 	return verbs.QPConfig{SendCQ: o.cq, RecvCQ: o.cq, MaxSend: 4, MaxRecv: 4}
 }
 
+// made is a queue pair that is not connected.
+func (o *things) made() *verbs.QP {
+	o.v.Helper()
+	return must(o.pd.CreateQP(o.config()))(o.v.T)
+}
+
 // theft is a call of mallory's that names an object which is not his.
 type theft struct {
 	call string // the method and what of its arguments is stolen
@@ -76,6 +82,16 @@ func adopt(change func(cfg *verbs.QPConfig, theirs *things)) func(mine, theirs *
 	}
 }
 
+// create is a call of CreateQP.
+func create(change func(cfg *verbs.QPConfig, theirs *things)) func(mine, theirs *things) (bool, error) {
+	return func(mine, theirs *things) (bool, error) {
+		cfg := mine.config()
+		change(&cfg, theirs)
+		_, err := mine.pd.CreateQP(cfg)
+		return err == nil, err
+	}
+}
+
 var tcp = &transport.Config{Protector: transport.LoopbackOnly()}
 
 // listenTCP listens with the target's device.
@@ -85,21 +101,22 @@ func (v *target) listenTCP() *verbs.Listener {
 }
 
 // dial is a call of Dial.
-func dial(change func(cfg *verbs.QPConfig, theirs *things)) func(mine, theirs *things) (bool, error) {
+func dial(change func(cfg *verbs.DialConfig, theirs *things)) func(mine, theirs *things) (bool, error) {
 	return func(mine, theirs *things) (bool, error) {
 		l := mine.v.listenTCP()
 		defer l.Close()
-		cfg := mine.config()
+		cfg := verbs.DialConfig{QP: mine.config(), Remote: l.Addr(), Transport: tcp}
 		change(&cfg, theirs)
 		return opened(func(prepare func(*verbs.QP) error) error {
-			_, err := mine.pd.Dial(mine.v.Context(), verbs.DialConfig{QP: cfg, Prepare: prepare, Remote: l.Addr(), Transport: tcp})
+			cfg.Prepare = prepare
+			_, err := mine.pd.Dial(mine.v.Context(), cfg)
 			return err
 		})
 	}
 }
 
 // accept is a call of Accept for a peer that dials from a device of its own.
-func accept(change func(cfg *verbs.QPConfig, theirs *things)) func(mine, theirs *things) (bool, error) {
+func accept(change func(cfg *verbs.AcceptConfig, theirs *things)) func(mine, theirs *things) (bool, error) {
 	return func(mine, theirs *things) (bool, error) {
 		v := mine.v
 		l := v.listenTCP()
@@ -117,10 +134,11 @@ func accept(change func(cfg *verbs.QPConfig, theirs *things)) func(mine, theirs 
 		defer func() { cancel(); <-gone }()
 		r := must(l.Accept(ctx))(v.T)
 		defer func() { _ = r.Reject(ctx, nil) }()
-		cfg := mine.config()
+		cfg := verbs.AcceptConfig{QP: mine.config()}
 		change(&cfg, theirs)
 		return opened(func(prepare func(*verbs.QP) error) error {
-			_, err := r.Accept(ctx, mine.pd, verbs.AcceptConfig{QP: cfg, Prepare: prepare})
+			cfg.Prepare = prepare
+			_, err := r.Accept(ctx, mine.pd, cfg)
 			return err
 		})
 	}
@@ -196,12 +214,17 @@ func thefts() []theft {
 		{"PD.Adopt SendCQ", "", checks.ForeignCQ, checks.None, adopt(func(cfg *verbs.QPConfig, theirs *things) { cfg.SendCQ = theirs.cq })},
 		{"PD.Adopt RecvCQ", "", checks.ForeignCQ, checks.None, adopt(func(cfg *verbs.QPConfig, theirs *things) { cfg.RecvCQ = theirs.cq })},
 		{"PD.Adopt SRQ", "", checks.ForeignPD, checks.ForeignPD, adopt(func(cfg *verbs.QPConfig, theirs *things) { cfg.SRQ, cfg.MaxRecv = theirs.srq, 0 })},
-		{"PD.Dial SendCQ", "", checks.ForeignCQ, checks.None, dial(func(cfg *verbs.QPConfig, theirs *things) { cfg.SendCQ = theirs.cq })},
-		{"PD.Dial RecvCQ", "", checks.ForeignCQ, checks.None, dial(func(cfg *verbs.QPConfig, theirs *things) { cfg.RecvCQ = theirs.cq })},
-		{"PD.Dial SRQ", "", checks.ForeignPD, checks.ForeignPD, dial(func(cfg *verbs.QPConfig, theirs *things) { cfg.SRQ, cfg.MaxRecv = theirs.srq, 0 })},
-		{"ConnRequest.Accept SendCQ", "", checks.ForeignCQ, checks.None, accept(func(cfg *verbs.QPConfig, theirs *things) { cfg.SendCQ = theirs.cq })},
-		{"ConnRequest.Accept RecvCQ", "", checks.ForeignCQ, checks.None, accept(func(cfg *verbs.QPConfig, theirs *things) { cfg.RecvCQ = theirs.cq })},
-		{"ConnRequest.Accept SRQ", "", checks.ForeignPD, checks.ForeignPD, accept(func(cfg *verbs.QPConfig, theirs *things) { cfg.SRQ, cfg.MaxRecv = theirs.srq, 0 })},
+		{"PD.CreateQP SendCQ", "", checks.ForeignCQ, checks.None, create(func(cfg *verbs.QPConfig, theirs *things) { cfg.SendCQ = theirs.cq })},
+		{"PD.CreateQP RecvCQ", "", checks.ForeignCQ, checks.None, create(func(cfg *verbs.QPConfig, theirs *things) { cfg.RecvCQ = theirs.cq })},
+		{"PD.CreateQP SRQ", "", checks.ForeignPD, checks.ForeignPD, create(func(cfg *verbs.QPConfig, theirs *things) { cfg.SRQ, cfg.MaxRecv = theirs.srq, 0 })},
+		{"PD.Dial SendCQ", "", checks.ForeignCQ, checks.None, dial(func(cfg *verbs.DialConfig, theirs *things) { cfg.QP.SendCQ = theirs.cq })},
+		{"PD.Dial RecvCQ", "", checks.ForeignCQ, checks.None, dial(func(cfg *verbs.DialConfig, theirs *things) { cfg.QP.RecvCQ = theirs.cq })},
+		{"PD.Dial SRQ", "", checks.ForeignPD, checks.ForeignPD, dial(func(cfg *verbs.DialConfig, theirs *things) { cfg.QP.SRQ, cfg.QP.MaxRecv = theirs.srq, 0 })},
+		{"PD.Dial Made", "", checks.ForeignPD, checks.ForeignPD, dial(func(cfg *verbs.DialConfig, theirs *things) { cfg.Made = theirs.made() })},
+		{"ConnRequest.Accept SendCQ", "", checks.ForeignCQ, checks.None, accept(func(cfg *verbs.AcceptConfig, theirs *things) { cfg.QP.SendCQ = theirs.cq })},
+		{"ConnRequest.Accept RecvCQ", "", checks.ForeignCQ, checks.None, accept(func(cfg *verbs.AcceptConfig, theirs *things) { cfg.QP.RecvCQ = theirs.cq })},
+		{"ConnRequest.Accept SRQ", "", checks.ForeignPD, checks.ForeignPD, accept(func(cfg *verbs.AcceptConfig, theirs *things) { cfg.QP.SRQ, cfg.QP.MaxRecv = theirs.srq, 0 })},
+		{"ConnRequest.Accept Made", "", checks.ForeignPD, checks.ForeignPD, accept(func(cfg *verbs.AcceptConfig, theirs *things) { cfg.Made = theirs.made() })},
 		{"QP.PostSend SGL MR", "Send", checks.ForeignPD, checks.ForeignPD, leak(verbs.OpSend)},
 		{"QP.PostSend SGL MR", "Write", checks.ForeignPD, checks.ForeignPD, leak(verbs.OpWrite)},
 		{"QP.PostSend SGL MR", "Read", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpRead, func(f *stream, sink uint32) { f.answer(sink, []byte("evilevil")) })},
