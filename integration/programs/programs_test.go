@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -198,6 +200,7 @@ func TestPrograms(t *testing.T) {
 		allIsWell(t, "verbs.c", []string{"LD_LIBRARY_PATH=" + dir, "IRONWARP_LAB=", "LD_PRELOAD=" + strings.TrimSpace(string(lib))})
 	})
 	t.Run("file copied", fileCopied)
+	t.Run("sockets", socketsAreRDMA)
 	t.Run("fio", fioVerified)
 	t.Run("guest migrates", guestMigrates)
 	t.Run("libiscsi", libiscsiOverISER)
@@ -281,6 +284,70 @@ func fileCopied(t *testing.T) {
 	if got, err := os.ReadFile(target); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("%d bytes have come, %v", len(got), err)
 	}
+}
+
+// socketsAreRDMA: curl, whose sockets librspreload makes RDMA's, gets a file as it is, from another such program.
+func socketsAreRDMA(t *testing.T) {
+	t.Attr("row", "curl with librspreload: an HTTP server's file comes as it is, and by RDMA")
+	const preload = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
+	if _, err := os.Stat(preload); err != nil {
+		t.Skipf("needs librdmacm1's librspreload: %v", err)
+	}
+	ironwarp(t, "curl", "gcc")
+	dir := t.TempDir()
+	source, target, program := filepath.Join(dir, "source"), filepath.Join(dir, "target"), filepath.Join(dir, "serve")
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-Wall", "-o", program, "testdata/serve.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	data := bytes.Repeat([]byte("0123456789abcdef!"), 300_000)
+	if err := os.WriteFile(source, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port := iwarptest.FreePort(t)
+	server := start(t, "env", "LD_PRELOAD="+preload, program, fmt.Sprint(port), source)
+	listens(t, port, server)
+	between, first := startsSeen(t, port)
+	client := start(t, "env", "LD_PRELOAD="+preload, "curl", "--silent", "--output", target, "http://"+between+"/")
+	if err := client.within(limit); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, client.out.String(), server.out.String())
+	}
+	if got, err := os.ReadFile(target); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes have come, %v", len(got), err)
+	}
+	if got := <-first; got != "MPA ID Req Frame" { // RFC 5044 section 7.1.1
+		t.Errorf("the connection begins with %q", got)
+	}
+}
+
+// startsSeen lets one connection through to a port of this host, and tells how its client begins.
+func startsSeen(t *testing.T, port uint16) (address string, first <-chan string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	seen := make(chan string, 1)
+	go func() {
+		defer close(seen)
+		client, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer client.Close()
+		server, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return
+		}
+		defer server.Close()
+		begin := make([]byte, 16)
+		n, _ := io.ReadFull(client, begin)
+		seen <- string(begin[:n])
+		server.Write(begin[:n])
+		go io.Copy(server, client)
+		io.Copy(client, server)
+	}()
+	return ln.Addr().String(), seen
 }
 
 // fioVerified: fio's rdma engine.

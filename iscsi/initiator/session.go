@@ -19,6 +19,7 @@ import (
 // What a session declares and proposes, in bytes.
 const (
 	maxReceive = 256 << 10 // of data in one PDU
+	largeData  = 32 << 10  // of which a copy costs more than a call of the system
 	maxBurst   = 1 << 20
 	firstBurst = 64 << 10
 )
@@ -71,6 +72,7 @@ type Session struct {
 	BlockLen int
 
 	nc        net.Conn
+	ahead     ahead
 	r         *bufio.Reader
 	lun       [8]byte
 	immediate int           // bytes of a write that go with its command
@@ -160,12 +162,13 @@ func begin(nc net.Conn, cfg Config) (*Session, error) {
 		}
 		return min(int(n), most)
 	}
-	s := &Session{nc: nc, r: bufio.NewReaderSize(nc, maxReceive), lun: scsi.PutLUN(cfg.LUN), over: make(chan struct{}), ended: make(chan struct{}), tasks: map[uint32]*task{},
+	s := &Session{nc: nc, ahead: ahead{nc, maxReceive}, lun: scsi.PutLUN(cfg.LUN), over: make(chan struct{}), ended: make(chan struct{}), tasks: map[uint32]*task{},
 		cmdSN: l.cmdSN, maxCmdSN: l.cmdSN, expStatSN: l.expStatSN,
 		segment: number("MaxRecvDataSegmentLength", 1<<24-1, iscsi.LoginDataSegment), burst: number("MaxBurstLength", maxBurst, maxBurst)}
 	if said["ImmediateData"] != "No" {
 		s.immediate = min(s.segment, number("FirstBurstLength", firstBurst, firstBurst))
 	}
+	s.r = bufio.NewReaderSize(&s.ahead, maxReceive)
 	s.changed = sync.NewCond(&s.mu)
 	go s.run()
 	return s, nil
@@ -473,7 +476,7 @@ func (s *Session) one() error {
 	if err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(s.r, into); err != nil {
+	if err := s.readData(into); err != nil {
 		return err
 	}
 	if _, err := s.r.Discard(iscsi.Pad(n)); err != nil {
@@ -485,6 +488,30 @@ func (s *Session) one() error {
 	s.numbersLocked(&h)
 	return s.takeLocked(&h, into, t)
 }
+
+// readData reads the data of a PDU. Much of it goes where it belongs without a way by the buffer, and lets the buffer read
+// no further than the next header, so that as much can be said of the data behind that.
+func (s *Session) readData(into []byte) error {
+	if len(into) < largeData {
+		s.ahead.most = maxReceive
+		_, err := io.ReadFull(s.r, into)
+		return err
+	}
+	s.ahead.most = iscsi.BHSLen
+	n, err := io.ReadFull(s.r, into[:min(s.r.Buffered(), len(into))])
+	if err == nil {
+		_, err = io.ReadFull(s.nc, into[n:])
+	}
+	return err
+}
+
+// ahead is a connection for a buffer, which reads some bytes at a time at most.
+type ahead struct {
+	nc   net.Conn
+	most int
+}
+
+func (a *ahead) Read(b []byte) (int, error) { return a.nc.Read(b[:min(len(b), a.most)]) }
 
 // room is where the data of a PDU go: into the memory of its task, or anywhere.
 func (s *Session) room(h *iscsi.BHS, n int) ([]byte, *task, error) {
