@@ -25,11 +25,12 @@ type guardRecord struct {
 	Peer     string             `json:"peer"`
 	Address  netip.Addr         `json:"address"`
 	Protocol transport.Protocol `json:"protocol"`
-	Port     uint16             `json:"port"`
+	Port     uint16             `json:"port"`           // of a block the first
+	Size     uint16             `json:"size,omitempty"` // ports of a block
 }
 
 func (r guardRecord) spec() guard.Spec {
-	return guard.Spec{Remote: r.Address, Protocol: r.Protocol, Port: r.Port}
+	return guard.Spec{Remote: r.Address, Protocol: r.Protocol, Port: r.Port, Size: r.Size}
 }
 
 // recordedGuards are the guards in the kernel and why some of them stay, for one goroutine
@@ -75,7 +76,7 @@ func (x *recordedGuards) record(peers ...config.Peer) {
 	}
 	for _, c := range peers {
 		for _, g := range guardsOf(c) {
-			r := guardRecord{c.Name, g.Remote, g.Protocol, g.Port}
+			r := guardRecord{c.Name, g.Remote, g.Protocol, g.Port, g.Size}
 			delete(x.held, r)
 			if !have[r] {
 				have[r] = true

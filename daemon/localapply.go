@@ -52,7 +52,7 @@ func (d *Daemon) applyULPs(next *config.Config) (changed []string) {
 	if touched {
 		d.disks.SaveOrLog()
 	}
-	d.setSocketAccess(slices.ContainsFunc(next.ULPs, func(u config.ULP) bool { return u.Disabled == nil }))
+	d.setSocketAccess(slices.ContainsFunc(next.ULPs, func(u config.ULP) bool { return u.Disabled == nil && !u.Nobody() }))
 	return changed
 }
 

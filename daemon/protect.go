@@ -263,7 +263,7 @@ func (p *peer) noteKeys(keys credentials) {
 // identities of the first.
 func ipsecPeer(c config.Peer, pair config.Pair, local netip.Addr, keys credentials) pad.Peer {
 	q := pad.Peer{
-		Name: pair.Connection, Local: local, Remote: pair.Address, LocalID: c.LocalID, RemoteID: c.RemoteID, Links: pair.Links, Standing: pair.ISCSIPort,
+		Name: pair.Connection, Local: local, Remote: pair.Address, LocalID: c.LocalID, RemoteID: c.RemoteID, Links: pair.Links, Standing: pair.ISCSIPort, Blocks: pair.Blocks(),
 		Profile: c.Resolved, PSK: keys.psk, Cert: keys.cert, CAs: keys.cas, Revocation: c.Revocation,
 		Gateway: c.Gateway, Children: c.ChildSAs, IdleReap: c.IdleReap,
 	}
@@ -283,7 +283,7 @@ func guardsOf(p config.Peer) (specs []guard.Spec) {
 
 func guardsAt(pair config.Pair) (specs []guard.Spec) {
 	for _, k := range pair.AllLinks() {
-		specs = append(specs, guard.Spec{Remote: pair.Address, Protocol: k.Protocol, Port: k.Port})
+		specs = append(specs, guard.Spec{Remote: pair.Address, Protocol: k.Protocol, Port: k.Port, Size: k.Size})
 	}
 	return specs
 }

@@ -187,7 +187,7 @@ func (p *peer) guards(plane esp.Plane, tun string) []guard.Spec {
 }
 
 func (p *peer) guardOf(k pad.Link, plane esp.Plane, tun string) guard.Spec {
-	return guard.Spec{NetNS: p.m.cfg.NetNS, Remote: p.remote, Port: k.Port, Protocol: k.Protocol, DataPlane: plane, Tun: tun}
+	return guard.Spec{NetNS: p.m.cfg.NetNS, Remote: p.remote, Port: k.Port, Size: k.Size, Protocol: k.Protocol, DataPlane: plane, Tun: tun}
 }
 
 // host is a guard spec for what concerns all links of a peer.

@@ -76,6 +76,8 @@ func checkConflicts(c *Config) Errors {
 	}
 	errs = append(errs, checkAddresses(c, names)...)
 	errs = append(errs, checkULPs(c, names)...)
+	errs = append(errs, checkPorts(c)...)
+	fillPrograms(c)
 	c.SetQueueSize(c.Limits.QueueSize)
 	errs = append(errs, checkCapacity(c)...)
 	errs = append(errs, checkShares(c)...)

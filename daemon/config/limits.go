@@ -91,6 +91,15 @@ const (
 	MaxULPs = 64
 	// MaxULPName in bytes; it is part of the paths of sockets.
 	MaxULPName = 16
+	// MaxPortBlocks of a ULP: each is a guard, and two child SAs, of each peer that it may use.
+	MaxPortBlocks = 16
+	// MaxBlockPorts of a block: the guard names each port for what ICMP may quote.
+	MaxBlockPorts = 4096
+	// FirstProgramPort is the first port behind those of the system (RFC 6335 section 6), and
+	// EndProgramPorts the first one that Linux gives to those who dial: with such a port in a block,
+	// it would not be known of a stream which of its two ports is the block's.
+	FirstProgramPort = 1024
+	EndProgramPorts  = 32768 // see FirstProgramPort
 	// DefaultAttachments are the disks that a local consumer may have attached at a
 	// time: each costs a socket, and some goroutines and buffers for each client.
 	DefaultAttachments = 16

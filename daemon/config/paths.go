@@ -55,25 +55,29 @@ type Pair struct {
 	Address      netip.Addr
 	LocalAddress netip.Addr // zero: the one that the route to Address uses
 	Links        []pad.Link
-	ISCSIPort    uint16 // of TCP, beside Links; 0: none
+	ISCSIPort    uint16      // of TCP, beside Links; 0: none
+	Programs     []PortBlock // of TCP, beside both
 }
 
-// AllLinks are Links and that of iSCSI.
+// AllLinks are Links, that of iSCSI and those of Programs.
 func (q Pair) AllLinks() []pad.Link {
-	p := pad.Peer{Links: q.Links, Standing: q.ISCSIPort}
+	p := pad.Peer{Links: q.Links, Standing: q.ISCSIPort, Blocks: q.Blocks()}
 	return p.AllLinks()
 }
+
+// Blocks are Programs as links.
+func (q Pair) Blocks() []pad.Link { return blockLinks(q.Programs) }
 
 // Pairs are all of the peer's, the first one first. The name of a connection does not
 // change when another path comes or goes.
 func (p Peer) Pairs() []Pair {
 	first := p.Address.String()
-	out := []Pair{{p.Name, first, p.Address, p.LocalAddress, p.Links(), p.ISCSIPort}}
+	out := []Pair{{p.Name, first, p.Address, p.LocalAddress, p.Links(), p.ISCSIPort, p.Programs}}
 	for i, q := range p.Multihoming {
-		out = append(out, Pair{fmt.Sprintf("%s.path%d", p.Name, i+2), first, q.Address, q.LocalAddress, p.Links(), 0})
+		out = append(out, Pair{fmt.Sprintf("%s.path%d", p.Name, i+2), first, q.Address, q.LocalAddress, p.Links(), 0, nil})
 	}
 	for _, q := range p.Paths {
-		out = append(out, Pair{p.Name + "." + connectionPart(q.Name), q.Name, q.Address, q.LocalAddress, p.ViaPath(q).Links(), p.ISCSIPort})
+		out = append(out, Pair{p.Name + "." + connectionPart(q.Name), q.Name, q.Address, q.LocalAddress, p.ViaPath(q).Links(), p.ISCSIPort, p.Programs})
 	}
 	return out
 }

@@ -77,6 +77,10 @@ type Peer struct {
 	Profile    string          // name of an IPsec profile; empty: the default one
 	Mode       string          // tunnel, transport; empty: the profile's
 
+	// Programs are blocks of TCP ports that the SAs cover: those of the ULPs whose programs may have
+	// streams with the peer; sorted. Load fills it in.
+	Programs []PortBlock
+
 	// Resolved is what Profile and Mode mean. Load fills it in.
 	Resolved *profile.Profile
 
@@ -111,7 +115,7 @@ func (p Peer) Setup() verbs.Setup {
 func (p Peer) SameEndpoints(q Peer) bool {
 	return p.AllPaths()[0] == q.AllPaths()[0] && p.Protection == q.Protection && slices.Equal(p.Multihoming, q.Multihoming) &&
 		p.LocalID == q.LocalID && p.Identity() == q.Identity() &&
-		p.ChildSAs == q.ChildSAs && p.ISCSIPort == q.ISCSIPort && p.Gateway == q.Gateway
+		p.ChildSAs == q.ChildSAs && p.ISCSIPort == q.ISCSIPort && slices.Equal(p.Programs, q.Programs) && p.Gateway == q.Gateway
 }
 
 // AddrPort is where the peer listens.

@@ -26,7 +26,11 @@ type ULP struct {
 	Attachments int       // disks attached at a time
 	Peers       []string  // may be pinged, and all that they offer attached; sorted
 	Exports     []string  // PEER/EXPORT: may be attached, and the peer pinged; sorted
-	Origin      Pos
+	// Ports are the TCP ports of its programs' streams with Peers; sorted. Those of a ULP without users
+	// and groups are for root's programs, which may use those of all ULPs.
+	Ports  []PortBlock
+	Listen bool // its programs may take connections at Ports
+	Origin Pos
 	// Disabled is which of its users or groups does not exist on this host. Then the ULP
 	// has no users: a name that is reused must not become somebody else's by accident.
 	Disabled error
@@ -117,6 +121,8 @@ func (d *decoder) ulp(n ast.Node) ULP {
 		},
 		"peers":   d.names("peer", &u.Peers, CheckPeerName),
 		"exports": d.names("export", &u.Exports, checkDisk),
+		"ports":   d.portBlocks(&u.Ports),
+		"listen":  d.boolean("listen", &u.Listen),
 	})
 	slices.Sort(u.Peers)
 	slices.Sort(u.Exports)
@@ -225,15 +231,22 @@ func (u *ULP) fault() (msg, fix string) {
 	switch {
 	case u.Name == "":
 		return "a ULP without name", "add name: and a short name of your choice"
-	case len(u.Users)+len(u.Groups) == 0 && u.Disabled == nil:
-		return fmt.Sprintf("ULP %s without users and groups", u.Name), "add users: [...] or groups: [...] of this host"
+	case u.Nobody() && (u.Privileged || len(u.Ports) == 0 || len(u.Peers) == 0):
+		return fmt.Sprintf("ULP %s without users and groups", u.Name), "add users: [...] or groups: [...] of this host; a ULP without has ports: and peers:, for root's programs"
 	case u.Privileged && len(u.Peers)+len(u.Exports) > 0:
 		return fmt.Sprintf("ULP %s is privileged beside peers or exports", u.Name), "who is privileged may use them all: remove them, or privileged"
 	case !u.Privileged && len(u.Peers)+len(u.Exports) == 0:
 		return fmt.Sprintf("ULP %s may use no peer", u.Name), "add peers: [NAME] for all that they offer, or exports: [PEER/EXPORT]"
+	case !u.Privileged && len(u.Ports) > 0 && len(u.Peers) == 0:
+		return fmt.Sprintf("ULP %s has ports, and may use no peer as a whole", u.Name), "add peers: [NAME], with whom its programs may have streams, or remove ports"
+	case u.Listen && len(u.Ports) == 0:
+		return fmt.Sprintf("ULP %s has listen: true without ports", u.Name), "add ports: [FIRST/SIZE], at which its programs may take connections"
 	}
 	return "", ""
 }
+
+// Nobody reports whether no user of this host is of the ULP: its ports are for root's programs.
+func (u ULP) Nobody() bool { return len(u.Users)+len(u.Groups) == 0 && u.Disabled == nil }
 
 // checkULPs finds conflicts between ULPs, and between them and the peers.
 func checkULPs(c *Config, peers map[string]Pos) Errors {

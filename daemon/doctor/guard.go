@@ -44,7 +44,7 @@ func (x *examination) guards() {
 	for _, p := range x.ipsecPeers() {
 		for _, pair := range p.Pairs() {
 			for _, k := range pair.AllLinks() {
-				g := guard.Spec{Remote: pair.Address, Port: k.Port, Protocol: k.Protocol, DataPlane: x.plane()}
+				g := guard.Spec{Remote: pair.Address, Port: k.Port, Size: k.Size, Protocol: k.Protocol, DataPlane: x.plane()}
 				if x.ike != nil {
 					g.Tun = x.ike.Tun
 				}

@@ -33,7 +33,8 @@ import (
 type Spec struct {
 	NetNS     string             // path of a network namespace; "": our own
 	Remote    netip.Addr         // the peer
-	Port      uint16             // the link's port
+	Port      uint16             // the link's port; of a block the first
+	Size      uint16             // ports of the block: a power of two that Port is a multiple of; 0 and 1: Port alone
 	Protocol  transport.Protocol // default: TCP
 	DataPlane esp.Plane          // esp.Auto: the block alone, nothing may pass yet
 	// Tun is the device of userland ESP; "" is every tun device named ipsecN.
@@ -84,6 +85,8 @@ func (g Spec) validate() error {
 		return fmt.Errorf("guard: %q is no address of a peer", g.Remote)
 	case g.Port == 0:
 		return errors.New("guard: the port is missing")
+	case g.Size > 1:
+		return errors.New("guard: blocks of ports are not guarded yet")
 	}
 	return nil
 }

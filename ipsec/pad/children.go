@@ -2,6 +2,7 @@ package pad
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
@@ -86,12 +87,17 @@ func (p Peer) ChildSAs() []Child {
 }
 
 // selectors are those of a child: a block of ports of the host that dials, the
-// link's port of the one that is dialled.
+// link's ports of the one that is dialled.
 func (p Peer) selectors(link Link, r Role, k, n int) (local, remote charon.Selector) {
 	lo, hi := portBlock(k, n)
 	from := func(s charon.Selector) charon.Selector { s.PortFrom, s.PortTo = lo, hi; return s }
-	if r == Dialler {
-		return from(charon.HostSelector(p.Local, link.Protocol, 0)), charon.HostSelector(p.Remote, link.Protocol, link.Port)
+	at := func(a netip.Addr) charon.Selector {
+		s := charon.HostSelector(a, link.Protocol, link.Port)
+		s.PortTo = link.Last()
+		return s
 	}
-	return charon.HostSelector(p.Local, link.Protocol, link.Port), from(charon.HostSelector(p.Remote, link.Protocol, 0))
+	if r == Dialler {
+		return from(charon.HostSelector(p.Local, link.Protocol, 0)), at(p.Remote)
+	}
+	return at(p.Local), from(charon.HostSelector(p.Remote, link.Protocol, 0))
 }

@@ -17,7 +17,8 @@ import (
 type Peer struct {
 	// Name is unique on this host: letters, digits, dot, underscore and hyphen.
 	// It names the connection in charon, and its children NAME-out and NAME-in, with
-	// the protocol behind it if that is not TCP: NAME-out-udp.
+	// the protocol behind it if that is not TCP: NAME-out-udp; those of blocks with the
+	// first port: NAME-out-tcp18432.
 	Name string
 	// Local and Remote are the hosts' addresses, of one family.
 	Local, Remote netip.Addr
@@ -26,13 +27,15 @@ type Peer struct {
 	LocalID, RemoteID string
 	// Port is the link's TCP port, the same on both hosts, if Links is nil.
 	Port uint16
-	// Links are the ports that carry streams, one of each protocol at most. The
+	// Links are the ports that carry streams, one of each protocol at most beside blocks. The
 	// SAs of the first come up before they are needed, unless OnDemand says
 	// otherwise, those of the others when a flow needs them. Nil: TCP with Port.
 	Links []Link
 	// Standing is the TCP port of one more link, whose flows programs dial that know nothing of
 	// this: its SAs are up at all times, one per direction. 0: there is none.
 	Standing uint16
+	// Blocks are more links, of programs as a rule: their SAs come up when a flow needs them.
+	Blocks []Link
 	// Profile is how; nil is profile.Default.
 	Profile *profile.Profile
 	// PSK is the pre-shared key; the zero Secret means certificates. It and Cert
@@ -78,11 +81,19 @@ func (p Peer) WithDefaults() (Peer, error) {
 		p.Profile = profile.Default()
 	}
 	p.Profile = p.Profile.Clone()
-	p.Links = slices.Clone(p.Links)
+	p.Links, p.Blocks = normal(p.Links), normal(p.Blocks)
 	p.Revocation = cmp.Or(p.Revocation, auth.RevocationIfURI)
 	p.Gateway = p.Gateway.Unmap()
 	p.Children = cmp.Or(p.Children, 1)
 	return p, p.validate()
+}
+
+func normal(links []Link) []Link {
+	links = slices.Clone(links)
+	for i := range links {
+		links[i] = links[i].Normal()
+	}
+	return links
 }
 
 func (p Peer) validate() error {
