@@ -15,7 +15,7 @@ import (
 // Guard is what was found out about one peer's guard.
 type Guard struct {
 	Peer     string         `json:"peer"`
-	Link     string         `json:"link"` // such as "tcp port 7471"
+	Link     string         `json:"link"` // such as "tcp port 7471", "tcp ports 18432-18943"
 	Address  netip.Addr     `json:"address"`
 	Policies []guard.Policy `json:"policies"`
 	Holes    []guard.Hole   `json:"holes"`
@@ -72,7 +72,7 @@ func (x *examination) guards() {
 func (x *examination) guard(p config.Peer, k pad.Link, g guard.Spec, have []guard.Policy) {
 	f := Finding{What: "guard of " + p.Name, Level: OK, Guard: &Guard{Peer: p.Name, Link: k.String(), Address: g.Remote, SelfTest: passed, Passed: true}}
 	for _, q := range have {
-		if slices.Contains(g.Addresses(), q.Remote) && q.Protocol == k.Protocol && (q.LocalPort == g.Port || q.PeerPort == g.Port) {
+		if slices.Contains(g.Addresses(), q.Remote) && q.Protocol == k.Protocol && max(q.LocalPort, q.PeerPort) == g.Port && max(q.Size, 1) == max(g.Size, 1) {
 			f.Guard.Policies = append(f.Guard.Policies, q)
 		}
 	}
@@ -159,7 +159,7 @@ func holders(p guard.Policy) (all []string) {
 	if p.StopsICMP() {
 		return nil
 	}
-	sockets, err := guard.LinkSockets(guard.Spec{Remote: p.Remote, Protocol: p.Protocol, Port: max(p.LocalPort, p.PeerPort)})
+	sockets, err := guard.LinkSockets(guard.Spec{Remote: p.Remote, Protocol: p.Protocol, Port: max(p.LocalPort, p.PeerPort), Size: p.Size})
 	if err != nil {
 		return []string{err.Error()}
 	}

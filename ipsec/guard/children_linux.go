@@ -18,9 +18,9 @@ type State struct {
 }
 
 // isChildPolicy reports whether charon has installed a policy for a child of the
-// guard's peer: it demands ESP, for the link's port, at the priority that only
-// our children have.
-func isChildPolicy(p *netlink.XfrmPolicy, g Spec) bool {
+// guard's peer: it demands ESP, for the link's port, or ports of its block, at the
+// priority that only our children have.
+func isChildPolicy(p *xfrmPolicy, g Spec) bool {
 	if p.Priority != esp.ChildPriority || len(p.Tmpls) == 0 || p.Dir > netlink.XFRM_DIR_FWD || netlink.Proto(g.protocol()) != p.Proto {
 		return false
 	}
@@ -28,7 +28,13 @@ func isChildPolicy(p *netlink.XfrmPolicy, g Spec) bool {
 	if p.Dir == netlink.XFRM_DIR_OUT {
 		remote = prefixOf(p.Dst)
 	}
-	return remote.IsValid() && remote.IsSingleIP() && remote.Addr() == g.Remote && (p.SrcPort == int(g.Port) || p.DstPort == int(g.Port))
+	return remote.IsValid() && remote.IsSingleIP() && remote.Addr() == g.Remote && (g.holds(p.SrcPort, p.srcMask) || g.holds(p.DstPort, p.dstMask))
+}
+
+// holds reports whether all ports of a selector are the guard's.
+func (g Spec) holds(port int, mask uint16) bool {
+	own := portMask(g.Size)
+	return mask&own == own && uint16(port)&own == g.Port
 }
 
 // ChildLink is the link of a guard, and this host's address for it.
@@ -44,7 +50,7 @@ func (k *kernel) states(links []ChildLink) ([][]State, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := map[netip.Addr][]*netlink.XfrmPolicy{} // policies by the host at either end
+	at := map[netip.Addr][]*xfrmPolicy{} // policies by the host at either end
 	for i := range policies {
 		if p := &policies[i]; p.Priority == esp.ChildPriority && len(p.Tmpls) > 0 {
 			src, dst := prefixOf(p.Src).Addr(), prefixOf(p.Dst).Addr()

@@ -24,7 +24,8 @@
 //
 //	guard.go                            Spec, Policy, Hole: the words
 //	install_linux.go                    Install, Remove, List, Reconcile
-//	kernel_linux.go, routerules_linux.go  XFRM policies; routing rules of userland ESP
+//	xfrmpolicy_linux.go                 XFRM policies as messages of netlink
+//	kernel_linux.go, routerules_linux.go  those of a guard; routing rules of userland ESP
 //	planes_linux.go, kernelesp_linux.go,
 //	userlandesp_linux.go, tunmark_linux.go
 //	                                    what may pass, by who does ESP

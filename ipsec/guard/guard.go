@@ -9,8 +9,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// Spec names what a guard protects: the clear traffic of one port with one
-// peer, both directions, both roles (local port and remote port).
+// Spec names what a guard protects: the clear traffic of one port, or of one block of
+// ports, with one peer, both directions, both roles (local port and remote port).
 //
 // The block policies name no device and no local address, so that no change of
 // routing, device or address opens a way around them. What may pass is named
@@ -46,8 +46,16 @@ type Spec struct {
 var ErrNoIPv6 = errors.New("IPv6 cannot be guarded with userland ESP on this kernel, which lacks the ingress filter (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF); use IPv4, or a kernel with ESP (CONFIG_INET6_ESP)")
 
 func (g Spec) String() string {
+	if g.Size > 1 {
+		return fmt.Sprintf("%v ports %d-%d with %v", g.protocol(), g.Port, g.last(), g.Remote)
+	}
 	return fmt.Sprintf("%v port %d with %v", g.protocol(), g.Port, g.Remote)
 }
+
+// last is the highest port of the link.
+func (g Spec) last() uint16 { return g.Port + max(g.Size, 1) - 1 }
+
+func (g Spec) hasPort(port uint16) bool { return g.Port <= port && port <= g.last() }
 
 // wellKnownNAT64 begins the addresses that IPv6 has for IPv4 hosts (RFC 6052
 // section 2.1).
@@ -85,8 +93,8 @@ func (g Spec) validate() error {
 		return fmt.Errorf("guard: %q is no address of a peer", g.Remote)
 	case g.Port == 0:
 		return errors.New("guard: the port is missing")
-	case g.Size > 1:
-		return errors.New("guard: blocks of ports are not guarded yet")
+	case g.Size&(g.Size-1) != 0 || g.Size > 1 && g.Port%g.Size != 0:
+		return fmt.Errorf("guard: %d ports from %d on are no block: a power of two, and aligned to it", g.Size, g.Port)
 	}
 	return nil
 }
@@ -105,6 +113,7 @@ type Policy struct {
 	Protocol  transport.Protocol `json:"protocol"`
 	LocalPort uint16             `json:"local_port,omitempty"`
 	PeerPort  uint16             `json:"peer_port,omitempty"`
+	Size      uint16             `json:"size,omitempty"` // of a block, of which that is the first port
 	Device    string             `json:"device,omitempty"`
 	Mark      uint32             `json:"mark,omitempty"`
 	Priority  int                `json:"priority,omitempty"`
@@ -125,12 +134,16 @@ func (p Policy) String() string {
 	if p.StopsICMP() {
 		return fmt.Sprintf("%-3s %-5s ICMP errors of type %d to %v", p.Direction, p.Action, p.LocalPort, p.Remote)
 	}
-	if p.LocalPort != 0 {
-		s += fmt.Sprintf(", local port %d", p.LocalPort)
+	ports := func(of string, first uint16) {
+		switch {
+		case first != 0 && p.Size > 1:
+			s += fmt.Sprintf(", %s port %d-%d", of, first, first+p.Size-1)
+		case first != 0:
+			s += fmt.Sprintf(", %s port %d", of, first)
+		}
 	}
-	if p.PeerPort != 0 {
-		s += fmt.Sprintf(", remote port %d", p.PeerPort)
-	}
+	ports("local", p.LocalPort)
+	ports("remote", p.PeerPort)
 	if p.Device != "" {
 		s += ", dev " + p.Device
 	}

@@ -82,7 +82,7 @@ func (k *kernel) faults(g Spec, have inventory) ([]Hole, error) {
 
 // bypasses finds policies that let clear packets of the guard's port pass and
 // win over the block. Those that demand a transformation are no hole.
-func (k *kernel) bypasses(g Spec, have []netlink.XfrmPolicy) []Hole {
+func (k *kernel) bypasses(g Spec, have []xfrmPolicy) []Hole {
 	var holes []Hole
 	for i := range have {
 		p := &have[i]
@@ -122,7 +122,7 @@ func (g Spec) decapsulated(have inventory) []Hole {
 		return nil
 	}
 	udp := g
-	udp.Protocol, udp.Port = transport.ProtoUDP, uint16(port)
+	udp.Protocol, udp.Port, udp.Size = transport.ProtoUDP, uint16(port), 0
 	for _, p := range udp.blocks() {
 		if p.Dir == netlink.XFRM_DIR_IN && have.all[keyOf(p)] == nil {
 			return []Hole{{Spec: g, What: fmt.Sprintf("net.sctp.udp_port is %d: the kernel takes in clear packets of %v that are encapsulated in UDP", port, g),
@@ -132,7 +132,7 @@ func (g Spec) decapsulated(have inventory) []Hole {
 	return nil
 }
 
-func overlaps(p *netlink.XfrmPolicy, g Spec) bool {
+func overlaps(p *xfrmPolicy, g Spec) bool {
 	remote, local := prefixOf(p.Dst), prefixOf(p.Src)
 	if p.Dir != netlink.XFRM_DIR_OUT {
 		remote, local = local, remote
@@ -146,8 +146,12 @@ func overlaps(p *netlink.XfrmPolicy, g Spec) bool {
 	if p.Proto != 0 && transport.Protocol(p.Proto) != g.protocol() {
 		return false
 	}
-	port := int(g.Port)
-	return p.SrcPort == 0 || p.DstPort == 0 || p.SrcPort == port || p.DstPort == port
+	return g.meets(p.SrcPort, p.srcMask) || g.meets(p.DstPort, p.dstMask)
+}
+
+// meets reports whether some port of a selector is the guard's.
+func (g Spec) meets(port int, mask uint16) bool {
+	return (uint16(port)^g.Port)&mask&portMask(g.Size) == 0
 }
 
 // exemption is a device whose packets pass without a look at the policies.

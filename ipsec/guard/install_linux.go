@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/ironwarp/ironwarp/internal/nsdo"
 )
 
@@ -50,7 +48,7 @@ func TakeDown(g Spec) error {
 			return err
 		}
 		var errs []error
-		left := slices.DeleteFunc(policies, func(p netlink.XfrmPolicy) bool {
+		left := slices.DeleteFunc(policies, func(p xfrmPolicy) bool {
 			own := isGuard(&p) && concerns(&p, g)
 			if own {
 				errs = append(errs, k.delPolicy(&p))

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/internal/nsdo"
@@ -21,7 +22,8 @@ import (
 type kernel struct {
 	*netlink.Handle
 
-	quoted *quoteTable // as it was last read
+	xfrm   map[int]*nl.SocketHandle // for the messages of xfrmPolicy
+	quoted *quoteTable              // as it was last read
 }
 
 func inNS(netns string, f func(*kernel) error) error {
@@ -31,7 +33,12 @@ func inNS(netns string, f func(*kernel) error) error {
 			return explain(fmt.Errorf("guard: open netlink: %w", err))
 		}
 		defer h.Close()
-		return explain(f(&kernel{Handle: h}))
+		s, err := nl.Subscribe(unix.NETLINK_XFRM)
+		if err != nil {
+			return explain(fmt.Errorf("guard: open netlink: %w", err))
+		}
+		defer s.Close()
+		return explain(f(&kernel{Handle: h, xfrm: map[int]*nl.SocketHandle{unix.NETLINK_XFRM: {Socket: s}}}))
 	})
 }
 
@@ -46,45 +53,21 @@ func explain(err error) error {
 }
 
 // policies lists all XFRM policies, both families.
-func (k *kernel) policies() ([]netlink.XfrmPolicy, error) {
-	var all []netlink.XfrmPolicy
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		some, err := k.XfrmPolicyList(family)
-		for try := 0; errors.Is(err, netlink.ErrDumpInterrupted) && try < 10; try++ {
-			some, err = k.XfrmPolicyList(family) // the list changed while it was read
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list XFRM policies: %w", err)
-		}
-		all = append(all, some...)
+func (k *kernel) policies() ([]xfrmPolicy, error) {
+	all, err := k.listPolicies()
+	for try := 0; errors.Is(err, netlink.ErrDumpInterrupted) && try < 10; try++ {
+		all, err = k.listPolicies() // the list changed while it was read
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list XFRM policies: %w", err)
 	}
 	return all, nil
 }
 
-// policyKey is what two policies have in common that are the same.
-type policyKey struct {
-	dir              netlink.Dir
-	action           netlink.PolicyAction
-	proto            netlink.Proto
-	priority         int
-	srcPort, dstPort int
-	ifindex          int
-	mark             netlink.XfrmMark
-	src, dst         netip.Prefix
-}
-
-func keyOf(p *netlink.XfrmPolicy) policyKey {
-	k := policyKey{p.Dir, p.Action, p.Proto, p.Priority, p.SrcPort, p.DstPort, p.Ifindex, netlink.XfrmMark{}, prefixOf(p.Src), prefixOf(p.Dst)}
-	if p.Mark != nil {
-		k.mark = *p.Mark
-	}
-	return k
-}
-
 // inventory is the guard policies that the kernel has.
 type inventory struct {
-	all map[policyKey]*netlink.XfrmPolicy
-	of  map[netip.Addr][]*netlink.XfrmPolicy // by the peer's address
+	all map[policyKey]*xfrmPolicy
+	of  map[netip.Addr][]*xfrmPolicy // by the peer's address
 }
 
 func (k *kernel) inventory() (inventory, error) {
@@ -95,8 +78,8 @@ func (k *kernel) inventory() (inventory, error) {
 	return inventoryOf(all), nil
 }
 
-func inventoryOf(all []netlink.XfrmPolicy) inventory {
-	inv := inventory{map[policyKey]*netlink.XfrmPolicy{}, map[netip.Addr][]*netlink.XfrmPolicy{}}
+func inventoryOf(all []xfrmPolicy) inventory {
+	inv := inventory{map[policyKey]*xfrmPolicy{}, map[netip.Addr][]*xfrmPolicy{}}
 	for i := range all {
 		if p := &all[i]; isGuard(p) {
 			inv.all[keyOf(p)] = p
@@ -126,8 +109,8 @@ func (k *kernel) reconcile(g Spec, have inventory) (r Result) {
 		if have.all[keyOf(w)] != nil {
 			continue
 		}
-		if err := k.XfrmPolicyUpdate(w); err != nil {
-			errs = append(errs, fmt.Errorf("add an XFRM policy: %w", err))
+		if err := k.addPolicy(w); err != nil {
+			errs = append(errs, err)
 			continue
 		}
 		if isBlock(w) {
@@ -151,13 +134,6 @@ func (k *kernel) reconcile(g Spec, have inventory) (r Result) {
 	}
 	r.Err = errors.Join(errs...)
 	return r
-}
-
-func (k *kernel) delPolicy(p *netlink.XfrmPolicy) error {
-	if err := k.XfrmPolicyDel(p); err != nil && !errors.Is(err, syscall.ENOENT) {
-		return fmt.Errorf("delete an XFRM policy: %w", err)
-	}
-	return nil
 }
 
 // tuns returns the devices of userland ESP: the named one, or all tun devices
@@ -184,8 +160,8 @@ var libipsecTun = regexp.MustCompile(`^ipsec\d+$`)
 // it receives, and what it forwards from the peer. What it forwards to the peer
 // meets those of the outbound direction. The peer's address in the form of the
 // other family (Spec.Addresses) is blocked as well; no ESP has that one.
-func (g Spec) blocks() []*netlink.XfrmPolicy {
-	var out []*netlink.XfrmPolicy
+func (g Spec) blocks() []*xfrmPolicy {
+	var out []*xfrmPolicy
 	for i, a := range g.Addresses() {
 		dirs := []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN, netlink.XFRM_DIR_FWD}
 		if i > 0 {
@@ -206,13 +182,13 @@ func (g Spec) blocks() []*netlink.XfrmPolicy {
 
 // isOutbound reports whether a policy is one for packets to the peer's own
 // address.
-func (g Spec) isOutbound(p *netlink.XfrmPolicy) bool {
+func (g Spec) isOutbound(p *xfrmPolicy) bool {
 	return p.Dir == netlink.XFRM_DIR_OUT && remoteOf(p) == g.Remote
 }
 
 // allows are the policies that let clear packets go into a tun.
-func (g Spec) allows(tun int) []*netlink.XfrmPolicy {
-	var out []*netlink.XfrmPolicy
+func (g Spec) allows(tun int) []*xfrmPolicy {
+	var out []*xfrmPolicy
 	for _, local := range []bool{false, true} {
 		p := g.policy(netlink.XFRM_DIR_OUT, local)
 		p.Action, p.Priority, p.Ifindex = netlink.XFRM_POLICY_ALLOW, esp.ChildPriority, tun
@@ -222,8 +198,8 @@ func (g Spec) allows(tun int) []*netlink.XfrmPolicy {
 }
 
 // allowMarked are the policies that let packets with the tun's mark come in.
-func (g Spec) allowMarked() []*netlink.XfrmPolicy {
-	var out []*netlink.XfrmPolicy
+func (g Spec) allowMarked() []*xfrmPolicy {
+	var out []*xfrmPolicy
 	for _, local := range []bool{false, true} {
 		p := g.policy(netlink.XFRM_DIR_IN, local)
 		p.Action, p.Priority, p.Mark = netlink.XFRM_POLICY_ALLOW, esp.ChildPriority, &netlink.XfrmMark{Value: tunMark, Mask: 0xffffffff}
@@ -232,10 +208,10 @@ func (g Spec) allowMarked() []*netlink.XfrmPolicy {
 	return out
 }
 
-// policy is one for packets from or to any local address; local is whose
-// Port it is.
-func (g Spec) policy(dir netlink.Dir, local bool) *netlink.XfrmPolicy {
-	p := &netlink.XfrmPolicy{Dir: dir, Proto: netlink.Proto(g.protocol())}
+// policy is one for packets from or to any local address; local is whose port, or
+// block of ports, it is.
+func (g Spec) policy(dir netlink.Dir, local bool) *xfrmPolicy {
+	p := &xfrmPolicy{XfrmPolicy: netlink.XfrmPolicy{Dir: dir, Proto: netlink.Proto(g.protocol())}}
 	remote, all := hostNet(g.Remote), everything(g.Remote)
 	if dir == netlink.XFRM_DIR_OUT {
 		p.Src, p.Dst = all, remote
@@ -243,9 +219,9 @@ func (g Spec) policy(dir netlink.Dir, local bool) *netlink.XfrmPolicy {
 		p.Src, p.Dst = remote, all
 	}
 	if local == (dir == netlink.XFRM_DIR_OUT) {
-		p.SrcPort = int(g.Port)
+		p.SrcPort, p.srcMask = int(g.Port), portMask(g.Size)
 	} else {
-		p.DstPort = int(g.Port)
+		p.DstPort, p.dstMask = int(g.Port), portMask(g.Size)
 	}
 	return p
 }
@@ -261,12 +237,12 @@ func everything(like netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
 }
 
-func isBlock(p *netlink.XfrmPolicy) bool {
+func isBlock(p *xfrmPolicy) bool {
 	return p.Action == netlink.XFRM_POLICY_BLOCK && p.Priority == blockPriority && p.Ifindex == 0 && p.Mark == nil && guardShape(p)
 }
 
 // isAllow reports whether a policy is one of those that let ESP's clear side pass.
-func isAllow(p *netlink.XfrmPolicy) bool {
+func isAllow(p *xfrmPolicy) bool {
 	if p.Action != netlink.XFRM_POLICY_ALLOW || p.Priority != esp.ChildPriority || !guardShape(p) {
 		return false
 	}
@@ -276,11 +252,11 @@ func isAllow(p *netlink.XfrmPolicy) bool {
 	return p.Dir == netlink.XFRM_DIR_OUT && p.Ifindex != 0 && p.Mark == nil
 }
 
-func isGuard(p *netlink.XfrmPolicy) bool { return isBlock(p) || isAllow(p) }
+func isGuard(p *xfrmPolicy) bool { return isBlock(p) || isAllow(p) }
 
-// guardShape is that of Spec.policy: one host, everything, one port.
-func guardShape(p *netlink.XfrmPolicy) bool {
-	if p.Ifid != 0 || len(p.Tmpls) > 0 || (p.SrcPort == 0) == (p.DstPort == 0) {
+// guardShape is that of Spec.policy: one host, everything, one port or block of ports.
+func guardShape(p *xfrmPolicy) bool {
+	if _, _, _, ok := p.ports(); !ok || p.Ifid != 0 || len(p.Tmpls) > 0 {
 		return false
 	}
 	remote, local := p.Dst, p.Src
@@ -291,15 +267,16 @@ func guardShape(p *netlink.XfrmPolicy) bool {
 	return r.IsValid() && r.IsSingleIP() && l.IsValid() && l.Bits() == 0
 }
 
-func remoteOf(p *netlink.XfrmPolicy) netip.Addr {
+func remoteOf(p *xfrmPolicy) netip.Addr {
 	if p.Dir != netlink.XFRM_DIR_OUT {
 		return prefixOf(p.Src).Addr()
 	}
 	return prefixOf(p.Dst).Addr()
 }
 
-func concerns(p *netlink.XfrmPolicy, g Spec) bool {
-	return slices.Contains(g.Addresses(), remoteOf(p)) && transport.Protocol(p.Proto) == g.protocol() && p.SrcPort+p.DstPort == int(g.Port)
+func concerns(p *xfrmPolicy, g Spec) bool {
+	port, size, _, ok := p.ports()
+	return ok && port == g.Port && size == max(g.Size, 1) && transport.Protocol(p.Proto) == g.protocol() && slices.Contains(g.Addresses(), remoteOf(p))
 }
 
 func prefixOf(n *net.IPNet) netip.Prefix {
@@ -327,11 +304,14 @@ func directionName(d netlink.Dir) string {
 	return "out"
 }
 
-func (k *kernel) describe(p *netlink.XfrmPolicy) Policy {
+func (k *kernel) describe(p *xfrmPolicy) Policy {
 	d := Policy{Direction: directionName(p.Dir), Action: "block", Remote: remoteOf(p), Protocol: transport.Protocol(p.Proto), Priority: p.Priority,
 		LocalPort: uint16(p.SrcPort), PeerPort: uint16(p.DstPort)}
 	if p.Dir != netlink.XFRM_DIR_OUT {
 		d.LocalPort, d.PeerPort = d.PeerPort, d.LocalPort
+	}
+	if _, size, _, ok := p.ports(); ok && size > 1 {
+		d.Size = size
 	}
 	if p.Mark != nil {
 		d.Mark = p.Mark.Value

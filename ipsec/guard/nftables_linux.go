@@ -22,8 +22,12 @@ const dormantTable = 1
 const maxElements = 200
 
 // tableBuffer is the size of a batch in bytes at most, and of the answers to it:
-// the blocks of 1024 peers fit.
-const tableBuffer = 8 << 20
+// the blocks of 1024 peers fit, and that of one with all ports that programs may have.
+const tableBuffer = 32 << 20
+
+// maxKeys are the links that are written at once: larger batches take no less time for each, and
+// would not fit for many peers with large blocks of ports.
+const maxKeys = 1 << 16
 
 // tableTimes bound the waits for nf_tables: the first, and the one when that was not enough.
 // The kernel answers while it takes what it is sent, which a busy one does late; it answers

@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
@@ -40,7 +38,7 @@ func Route(g Spec, local netip.Addr, up bool) error {
 
 // plan is what a guard consists of under a data plane.
 type plan struct {
-	policies []*netlink.XfrmPolicy
+	policies []*xfrmPolicy
 	steps    []step
 	keep     bool // other policies of this guard stay, whatever they are
 }

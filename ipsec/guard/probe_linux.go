@@ -39,7 +39,7 @@ const discardPort = 9
 // Probe proves that a guard works by what it is for: it has the kernel send
 // a clear packet of the guarded port to the peer, as the host that dials and as
 // the one that is dialled, on the device that leads there, and expects it to be
-// stopped and counted. For SCTP, of which the kernel sends no such packet, the
+// stopped and counted; of a block of ports, those of the first and of the last. For SCTP, of which the kernel sends no such packet, the
 // guard is compared with what it has to be. And it sends an ICMP error to the peer
 // that quotes a packet of the port, where it has CAP_NET_RAW. The error wraps
 // ErrLeaks when a packet was sent or would be, and ErrUntested when there
@@ -57,9 +57,11 @@ func Probe(g Spec) error {
 		if err != nil {
 			return err
 		}
-		probes := []probe{
-			{proto: g.protocol(), dev: dev, from: netip.AddrPortFrom(from, 0), to: netip.AddrPortFrom(g.Remote, g.Port)},
-			{proto: g.protocol(), dev: dev, from: netip.AddrPortFrom(from, g.Port), to: netip.AddrPortFrom(g.Remote, discardPort)},
+		var probes []probe
+		ends := slices.Compact([]uint16{g.Port, g.last()})
+		for _, port := range ends {
+			probes = append(probes, probe{proto: g.protocol(), dev: dev, from: netip.AddrPortFrom(from, 0), to: netip.AddrPortFrom(g.Remote, port)},
+				probe{proto: g.protocol(), dev: dev, from: netip.AddrPortFrom(from, port), to: netip.AddrPortFrom(g.Remote, discardPort)})
 		}
 		if g.protocol() == transport.ProtoSCTP {
 			if err := k.examine(g, dev); err != nil {
@@ -72,7 +74,12 @@ func Probe(g Spec) error {
 				return err
 			}
 		}
-		return k.probeQuote(g, dev, from)
+		for _, port := range ends {
+			if err := k.probeQuote(g, dev, from, port); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("self-test of the guard of %v: %w", g, err)
@@ -174,9 +181,9 @@ func (p probe) run(g Spec) error {
 // probeQuote sends an ICMP error that quotes the header of a packet of the link, as
 // if it could not be delivered here (RFC 792, RFC 4443 section 3.1). Without
 // CAP_NET_RAW it compares what the kernel has with what should be there.
-func (k *kernel) probeQuote(g Spec, dev string, from netip.Addr) error {
+func (k *kernel) probeQuote(g Spec, dev string, from netip.Addr, port uint16) error {
 	ports := make([]byte, 8)
-	binary.BigEndian.PutUint16(ports[2:], g.Port)
+	binary.BigEndian.PutUint16(ports[2:], port)
 	message := []byte{3, 3, 0, 0, 0, 0, 0, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, byte(g.protocol()), 0, 0}
 	proto := transport.Protocol(protoICMP)
 	if g.Remote.Is6() {

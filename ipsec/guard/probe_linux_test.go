@@ -48,7 +48,7 @@ func TestProbeIsNotTakenByAnSAOfTheHosts(t *testing.T) {
 					p := g.policy(netlink.XFRM_DIR_OUT, local)
 					p.Src, p.Priority = hostNet(own), esp.ChildPriority
 					p.Tmpls = []netlink.XfrmPolicyTmpl{{Src: own.AsSlice(), Dst: remote.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Mode: netlink.XFRM_MODE_TUNNEL, Reqid: 1}}
-					if err := netlink.XfrmPolicyAdd(p); err != nil {
+					if err := netlink.XfrmPolicyAdd(&p.XfrmPolicy); err != nil {
 						return err
 					}
 				}

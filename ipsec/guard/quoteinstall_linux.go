@@ -21,13 +21,13 @@ func coarseTypes(a netip.Addr) (transport.Protocol, []int) {
 	return protoICMP, []int{3, 4, 5, 11, 12}
 }
 
-func (g Spec) coarse() []*netlink.XfrmPolicy {
-	var out []*netlink.XfrmPolicy
+func (g Spec) coarse() []*xfrmPolicy {
+	var out []*xfrmPolicy
 	for _, a := range g.Addresses() {
 		proto, types := coarseTypes(a)
 		for _, kind := range types {
-			out = append(out, &netlink.XfrmPolicy{Dir: netlink.XFRM_DIR_OUT, Proto: netlink.Proto(proto), Src: everything(a), Dst: hostNet(a),
-				SrcPort: kind, Action: netlink.XFRM_POLICY_BLOCK, Priority: blockPriority})
+			out = append(out, &xfrmPolicy{srcMask: portMask(1), XfrmPolicy: netlink.XfrmPolicy{Dir: netlink.XFRM_DIR_OUT, Proto: netlink.Proto(proto),
+				Src: everything(a), Dst: hostNet(a), SrcPort: kind, Action: netlink.XFRM_POLICY_BLOCK, Priority: blockPriority}})
 		}
 	}
 	return out
@@ -35,7 +35,7 @@ func (g Spec) coarse() []*netlink.XfrmPolicy {
 
 // quoteStep is the part of a guard that keeps ICMP from quoting the link.
 func quoteStep(k *kernel, g Spec, have inventory) step {
-	coarse := func(there bool, do func(*netlink.XfrmPolicy) error) error {
+	coarse := func(there bool, do func(*xfrmPolicy) error) error {
 		var errs []error
 		for _, p := range g.coarse() {
 			if (have.all[keyOf(p)] != nil) == there {
@@ -57,12 +57,7 @@ func quoteStep(k *kernel, g Spec, have inventory) step {
 				}
 			}
 			// All of it is better than none.
-			return 0, errors.Join(err, coarse(false, func(p *netlink.XfrmPolicy) error {
-				if err := k.XfrmPolicyUpdate(p); err != nil {
-					return fmt.Errorf("add an XFRM policy: %w", err)
-				}
-				return nil
-			}))
+			return 0, errors.Join(err, coarse(false, k.addPolicy))
 		},
 		check: func() ([]Hole, error) {
 			q, err := k.quotes()
@@ -73,7 +68,7 @@ func quoteStep(k *kernel, g Spec, have inventory) step {
 			switch {
 			case q.absent:
 				faults = nil
-				_ = coarse(false, func(p *netlink.XfrmPolicy) error {
+				_ = coarse(false, func(p *xfrmPolicy) error {
 					faults = append(faults, fmt.Sprintf("the policy %q is missing", k.describe(p)))
 					return nil
 				})
@@ -89,19 +84,24 @@ func quoteStep(k *kernel, g Spec, have inventory) step {
 	}
 }
 
-// removeQuotes takes that part of a guard away. The policies that stand for it
-// go with the last guard of the host: left are the guard policies that stay.
-func (k *kernel) removeQuotes(g Spec, left []netlink.XfrmPolicy) error {
+// removeQuotes takes that part of a guard away, but for ports that are of another guard as well. The
+// policies that stand for it go with the last guard of the host: left are the policies that stay.
+func (k *kernel) removeQuotes(g Spec, left []xfrmPolicy) error {
 	q, err := k.quotes()
-	if err == nil && !q.absent && slices.ContainsFunc(g.Keys(), func(x LinkKey) bool { return q.links[x] }) {
-		err = k.writeQuotes(nil, g.Keys())
+	if err == nil && !q.absent {
+		gone := slices.DeleteFunc(g.Keys(), func(x LinkKey) bool {
+			return !q.links[x] || slices.ContainsFunc(left, func(p xfrmPolicy) bool { return isBlock(&p) && guards(&p, x) })
+		})
+		if len(gone) > 0 {
+			err = k.writeQuotes(nil, gone)
+		}
 	}
 	errs := []error{err}
 	for _, c := range g.coarse() {
-		used := func(p netlink.XfrmPolicy) bool {
+		used := func(p xfrmPolicy) bool {
 			return isGuard(&p) && !isCoarse(&p) && remoteOf(&p) == remoteOf(c)
 		}
-		there := func(p netlink.XfrmPolicy) bool { return isGuard(&p) && keyOf(&p) == keyOf(c) }
+		there := func(p xfrmPolicy) bool { return isGuard(&p) && keyOf(&p) == keyOf(c) }
 		if slices.ContainsFunc(left, there) && !slices.ContainsFunc(left, used) {
 			errs = append(errs, k.delPolicy(c))
 		}
@@ -110,6 +110,6 @@ func (k *kernel) removeQuotes(g Spec, left []netlink.XfrmPolicy) error {
 }
 
 // isCoarse distinguishes a guard's policy against ICMP from those of its port.
-func isCoarse(p *netlink.XfrmPolicy) bool {
+func isCoarse(p *xfrmPolicy) bool {
 	return p.Proto == protoICMP || p.Proto == protoICMP6
 }

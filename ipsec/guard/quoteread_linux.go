@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
+
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // quoteTable is what the kernel has of quotesTable.
@@ -163,9 +165,17 @@ func guardChains(t *nftables.Table) []*nftables.Chain {
 func (g Spec) Keys() []LinkKey {
 	var keys []LinkKey
 	for _, a := range g.Addresses() {
-		keys = append(keys, LinkKey{a, g.protocol(), g.Port})
+		for i := range max(g.Size, 1) {
+			keys = append(keys, LinkKey{a, g.protocol(), g.Port + i})
+		}
 	}
 	return keys
+}
+
+// guards reports whether what a key names is stopped by a policy.
+func guards(p *xfrmPolicy, k LinkKey) bool {
+	port, size, _, ok := p.ports()
+	return ok && k.Port&^(size-1) == port && transport.Protocol(p.Proto) == k.proto && remoteOf(p) == k.Addr
 }
 
 // missing returns which of a guard's elements a table lacks.

@@ -127,8 +127,15 @@ func (k *kernel) fillQuotes(specs []Spec) []int {
 			all, lacked[i] = append(all, missing...), len(missing)+len(q.faults)
 		}
 	}
-	if len(all)+len(q.faults) == 0 || k.writeQuotes(all, nil) != nil {
-		return make([]int, len(specs))
+	if len(all)+len(q.faults) == 0 {
+		return lacked
+	}
+	for first := true; first || len(all) > 0; first = false {
+		n := min(len(all), maxKeys)
+		if k.writeQuotes(all[:n], nil) != nil {
+			return make([]int, len(specs))
+		}
+		all = all[n:]
 	}
 	return lacked
 }

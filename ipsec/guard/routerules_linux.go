@@ -62,9 +62,9 @@ func (g Spec) portRules(pref int) []*netlink.Rule {
 		r := g.rule(pref)
 		r.IPProto = int(g.protocol())
 		if local {
-			r.Sport = netlink.NewRulePortRange(g.Port, g.Port)
+			r.Sport = netlink.NewRulePortRange(g.Port, g.last())
 		} else {
-			r.Dport = netlink.NewRulePortRange(g.Port, g.Port)
+			r.Dport = netlink.NewRulePortRange(g.Port, g.last())
 		}
 		rules = append(rules, r)
 	}
@@ -151,7 +151,8 @@ func samePorts(a, b *netlink.RulePortRange) bool {
 // ruleFaults compares a guard's rules with those that the host has.
 func (g Spec) ruleFaults(have []netlink.Rule) []Hole {
 	var holes []Hole
-	for _, r := range g.rules() {
+	rules := g.rules()
+	for _, r := range rules {
 		if slices.ContainsFunc(have, func(h netlink.Rule) bool { return sameRule(&h, r) }) {
 			continue
 		}
@@ -165,7 +166,7 @@ func (g Spec) ruleFaults(have []netlink.Rule) []Hole {
 	}
 	for i := range have {
 		r := &have[i]
-		own := slices.ContainsFunc(g.rules(), func(w *netlink.Rule) bool { return sameRule(r, w) })
+		own := slices.ContainsFunc(rules, func(w *netlink.Rule) bool { return sameRule(r, w) }) || g.isPortRule(r)
 		if r.Priority > ruleShut || own || !g.precedes(r) {
 			continue
 		}
@@ -175,6 +176,21 @@ func (g Spec) ruleFaults(have []netlink.Rule) []Hole {
 			Fix:  fmt.Sprintf("give it a preference after %d, or let it spare the port: ip %srule", ruleElse, map[bool]string{true: "-6 "}[g.Remote.Is6()])})
 	}
 	return holes
+}
+
+// isPortRule reports whether a rule is that of a guard of another port of the same peer: it leads into
+// the tun as the guard's own do, or nowhere.
+func (g Spec) isPortRule(r *netlink.Rule) bool {
+	h := g
+	ports := r.Dport
+	if ports == nil {
+		ports = r.Sport
+	}
+	if ports == nil {
+		return false
+	}
+	h.Port, h.Size = ports.Start, ports.End-ports.Start+1
+	return slices.ContainsFunc(h.rules(), func(w *netlink.Rule) bool { return w.Priority == rulePort && sameRule(r, w) })
 }
 
 // precedes reports whether a rule may take packets of the guard's port.
@@ -187,7 +203,7 @@ func (g Spec) precedes(r *netlink.Rule) bool {
 	case r.Dst != nil && !prefixOf(r.Dst).Contains(g.Remote) && !r.Invert:
 		return false
 	}
-	covers := func(p *netlink.RulePortRange) bool { return p == nil || p.Start <= g.Port && g.Port <= p.End }
+	covers := func(p *netlink.RulePortRange) bool { return p == nil || p.Start <= g.last() && g.Port <= p.End }
 	return covers(r.Dport) || covers(r.Sport)
 }
 
@@ -204,10 +220,15 @@ func (k *kernel) shutRules() ([]Policy, error) {
 			continue
 		}
 		p := Policy{Direction: "out", Action: "block", Remote: prefixOf(r.Dst).Addr(), Protocol: transport.Protocol(r.IPProto), Rule: r.Priority}
-		if r.Sport != nil {
-			p.LocalPort = r.Sport.Start
+		ports := r.Sport
+		if ports != nil {
+			p.LocalPort = ports.Start
 		} else {
-			p.PeerPort = r.Dport.Start
+			ports = r.Dport
+			p.PeerPort = ports.Start
+		}
+		if ports.End > ports.Start {
+			p.Size = ports.End - ports.Start + 1
 		}
 		out = append(out, p)
 	}

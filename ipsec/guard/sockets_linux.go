@@ -185,7 +185,7 @@ func parseSocket(b []byte) (s LinkSocket, ok bool) {
 
 // has reports whether a connection is one of the guard's link.
 func (g Spec) has(local, remote netip.AddrPort) bool {
-	return slices.Contains(g.Addresses(), remote.Addr()) && (local.Port() == g.Port || remote.Port() == g.Port)
+	return slices.Contains(g.Addresses(), remote.Addr()) && (g.hasPort(local.Port()) || g.hasPort(remote.Port()))
 }
 
 // associations are those of the kernel's SCTP, which sock_diag cannot end, with
