@@ -50,7 +50,7 @@ type Engine struct {
 // limits are what a program may have: it runs for one user, whose memory bounds it.
 var limits = verbs.Limits{
 	Streams: 1 << 15, HalfOpen: 1 << 12, Dials: 1 << 12, PDs: MaxPD, MRs: MaxMR, MWs: MaxMR, Bytes: 1 << 46,
-	CQEntries: MaxCQ * onTheWay, QueueEntries: 1 << 26, SRQEntries: 1 << 24, IRRQEntries: 1 << 22,
+	CQEntries: MaxCQ * onTheWay, QueueEntries: 1 << 29, SRQEntries: 1 << 27, IRRQEntries: 1 << 22,
 }
 
 // What ibv_query_device says.

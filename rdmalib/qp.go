@@ -16,6 +16,7 @@ import (
 type QPConfig struct {
 	PD, SendCQ, RecvCQ, SRQ uint32 // handles; SRQ 0: none
 	MaxSend, MaxRecv        uint32
+	SendSGE, RecvSGE        uint32 // most elements of a list
 }
 
 // qp is a queue pair. Its number is its handle.
@@ -28,8 +29,9 @@ type qp struct {
 
 	ids []atomic.Uint64 // the program's of its sends, by the number; as many as there can be before it has polled them, or more
 
-	mu  sync.Mutex // guards the fields below it: work requests have their numbers in the order in which they are posted
-	seq uint64     // of the last send
+	mu   sync.Mutex  // guards the fields below it: work requests have their numbers in the order in which they are posted
+	seq  uint64      // of the last send
+	list []verbs.SGE // room for the list of one that is longer than usual
 
 	connected atomic.Bool // it has, or had, a stream
 	sendFault atomic.Bool // the first error of its sends is out
@@ -42,17 +44,18 @@ func (q *qp) id() uint64 { return q.v.ID() }
 // the stream's.
 func (e *Engine) CreateQP(c *QPConfig) (uint32, syscall.Errno) {
 	p, scq, rcq := e.pds.get(c.PD), e.cqs.get(c.SendCQ), e.cqs.get(c.RecvCQ)
-	if p == nil || scq == nil || rcq == nil || c.MaxSend > MaxWR || c.MaxRecv > MaxWR {
+	if p == nil || scq == nil || rcq == nil || c.MaxSend > MaxWR || c.MaxRecv > MaxWR || c.SendSGE > verbs.MaxSGE || c.RecvSGE > verbs.MaxSGE {
 		return 0, syscall.EINVAL
 	}
 	q := &qp{e: e, pd: p.pd, scq: scq, rcq: rcq, ids: make([]atomic.Uint64, 1<<bits.Len32(c.MaxSend))}
-	cfg := verbs.QPConfig{SendCQ: scq.cq, RecvCQ: rcq.cq, MaxSend: 2 * int(max(1, c.MaxSend)), MaxRecv: int(max(1, c.MaxRecv)), Context: q}
+	cfg := verbs.QPConfig{SendCQ: scq.cq, RecvCQ: rcq.cq, MaxSend: 2 * int(max(1, c.MaxSend)), MaxRecv: int(max(1, c.MaxRecv)),
+		MaxSendSGE: sges(c.SendSGE), MaxRecvSGE: sges(c.RecvSGE), Context: q}
 	if c.SRQ != 0 {
 		s := e.srqs.get(c.SRQ)
 		if s == nil {
 			return 0, syscall.EINVAL
 		}
-		cfg.SRQ, cfg.MaxRecv = s.srq, 0
+		cfg.SRQ, cfg.MaxRecv, cfg.MaxRecvSGE = s.srq, 0, 0
 	}
 	v, err := p.pd.CreateQP(cfg)
 	if err != nil {
@@ -65,6 +68,9 @@ func (e *Engine) CreateQP(c *QPConfig) (uint32, syscall.Errno) {
 	}
 	return q.num, 0
 }
+
+// sges is how many elements the lists of a queue have that a program asks for n.
+func sges(n uint32) int { return max(int(n), verbs.DefaultSGE) }
 
 // DestroyQP ends a queue pair. When it returns nothing of it completes or touches memory any more.
 func (e *Engine) DestroyQP(h uint32) syscall.Errno {
@@ -174,7 +180,11 @@ func (e *Engine) PostSend(h uint32, s *Send, n uint32) (done uint32, _ syscall.E
 }
 
 func (q *qp) postLocked(s *Send) syscall.Errno {
-	var room [verbs.MaxSGE]verbs.SGE
+	var short [verbs.DefaultSGE]verbs.SGE
+	room := short[:0]
+	if s.NSGE > verbs.DefaultSGE {
+		room = q.longListLocked()
+	}
 	wr := verbs.SendWR{ID: q.seq, Flags: flagsOf(s.Flags), RemoteSTag: s.RKey, RemoteTO: s.RAddr}
 	if s.Op == SendSend || s.Op == SendInvalidate {
 		wr.RemoteSTag, wr.RemoteTO = 0, 0
@@ -194,7 +204,7 @@ func (q *qp) postLocked(s *Send) syscall.Errno {
 		wr.Data = inline[:n]
 	} else {
 		var errno syscall.Errno
-		if wr.SGL, errno = q.e.list(room[:0], s.SG, s.NSGE); errno != 0 {
+		if wr.SGL, errno = q.e.list(room, s.SG, s.NSGE); errno != 0 {
 			return errno
 		}
 	}
@@ -222,6 +232,14 @@ func (q *qp) postLocked(s *Send) syscall.Errno {
 		return syscall.EINVAL
 	}
 	return q.posted(&wr, q.v.PostSend(&wr))
+}
+
+// longListLocked is room for a list, of the queue pair's: that of a short one is cleared each time.
+func (q *qp) longListLocked() []verbs.SGE {
+	if q.list == nil {
+		q.list = make([]verbs.SGE, 0, verbs.MaxSGE)
+	}
+	return q.list
 }
 
 // pointerTo is an address of the process's memory that C has given.
@@ -297,17 +315,34 @@ func (e *Engine) PostRecv(h uint32, id uint64, sg *SGE, n uint32) syscall.Errno 
 	if q == nil {
 		return syscall.EINVAL
 	}
-	var room [verbs.MaxSGE]verbs.SGE
+	if n > verbs.DefaultSGE {
+		return q.postLongRecv(id, sg, n)
+	}
+	var room [verbs.DefaultSGE]verbs.SGE
 	l, errno := e.list(room[:0], sg, n)
 	if errno != 0 {
 		return errno
 	}
+	return q.postRecv(id, l)
+}
+
+// postLongRecv is PostRecv of a long list: the room for a short one is cleared each time.
+func (q *qp) postLongRecv(id uint64, sg *SGE, n uint32) syscall.Errno {
+	var room [verbs.MaxSGE]verbs.SGE
+	l, errno := q.e.list(room[:0], sg, n)
+	if errno != 0 {
+		return errno
+	}
+	return q.postRecv(id, l)
+}
+
+func (q *qp) postRecv(id uint64, l []verbs.SGE) syscall.Errno {
 	err := q.v.PostRecv(verbs.RecvWR{ID: id, SGL: l})
 	if err != nil && errors.Is(err, verbs.ErrClosed) {
 		q.rcq.flush(WC{ID: id, Status: statusFlush, Opcode: opcodeRecv, QPNum: q.num})
 		return 0
 	}
-	return e.postErrno(err)
+	return q.e.postErrno(err)
 }
 
 // flush completes a work request that was posted to a queue pair that is over.

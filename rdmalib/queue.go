@@ -157,13 +157,13 @@ func (c *cq) notifyLocked(urgent bool) {
 	}
 }
 
-// CreateSRQ makes a shared receive queue for n receives.
-func (e *Engine) CreateSRQ(domain, n uint32) (uint32, syscall.Errno) {
+// CreateSRQ makes a shared receive queue for n receives with lists of up to most elements.
+func (e *Engine) CreateSRQ(domain, n, most uint32) (uint32, syscall.Errno) {
 	p := e.pds.get(domain)
-	if p == nil || n == 0 || n > MaxWR {
+	if p == nil || n == 0 || n > MaxWR || most > verbs.MaxSGE {
 		return 0, syscall.EINVAL
 	}
-	s, err := p.pd.CreateSRQ(verbs.SRQConfig{MaxRecv: int(n)})
+	s, err := p.pd.CreateSRQ(verbs.SRQConfig{MaxRecv: int(n), MaxSGE: sges(most)})
 	if err != nil {
 		return 0, e.errnoOf("create a shared receive queue", err)
 	}
@@ -203,6 +203,18 @@ func (e *Engine) PostSRQRecv(h uint32, id uint64, sg *SGE, n uint32) syscall.Err
 	if s == nil {
 		return syscall.EINVAL
 	}
+	if n > verbs.DefaultSGE {
+		return e.postLongSRQRecv(s, id, sg, n)
+	}
+	var room [verbs.DefaultSGE]verbs.SGE
+	l, errno := e.list(room[:0], sg, n)
+	if errno != 0 {
+		return errno
+	}
+	return e.postErrno(s.srq.PostRecv(verbs.RecvWR{ID: id, SGL: l}))
+}
+
+func (e *Engine) postLongSRQRecv(s *srq, id uint64, sg *SGE, n uint32) syscall.Errno {
 	var room [verbs.MaxSGE]verbs.SGE
 	l, errno := e.list(room[:0], sg, n)
 	if errno != 0 {

@@ -29,8 +29,7 @@ func (q *quiet) Ended(error)                   {}
 
 func benchSink() *sink {
 	q := &quiet{mem: make([]byte, 1<<16)}
-	q.recv = RecvBuffer{N: 1, Len: 1 << 16}
-	q.recv.SGL[0] = q.mem
+	q.recv = RecvBuffer{Len: 1 << 16, SGL: [][]byte{q.mem}}
 	return (*sink)(New(Config{Upper: q, MaxSend: 1, IRD: 1, ORD: 1}))
 }
 

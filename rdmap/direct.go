@@ -100,10 +100,10 @@ func (k *sink) DirectBuffer() ([]byte, error) {
 		s.mu.Lock()
 		op := s.reads.At(0).op
 		s.mu.Unlock()
-		return span(op.SGL[:op.N], uint32(d.to), d.left), nil
+		return span(op.SGL, uint32(d.to), d.left), nil
 	}
 	r := s.rx.buf
-	return span(r.SGL[:r.N], uint32(d.to), d.left), nil
+	return span(r.SGL, uint32(d.to), d.left), nil
 }
 
 // DirectDone implements ddp.Sink.

@@ -65,7 +65,7 @@ func (s *Stream) earlyRead(t ddp.Tagged) error {
 	case end > uint64(op.Len):
 		return ddp.Faultf(ddp.LayerDDP, ddp.TypeTagged, ddp.CodeTaggedBounds, t, "Read Response of %d bytes at %d to a Read of %d", len(p), t.TO(), op.Len)
 	}
-	place(op.SGL[:op.N], uint32(t.TO()), p)
+	place(op.SGL, uint32(t.TO()), p)
 	return nil
 }
 
@@ -104,7 +104,7 @@ func (s *Stream) earlySend(u ddp.Untagged, ahead int) error {
 	if err := fits(b, u, len(p), len(u)); err != nil {
 		return err
 	}
-	place(b.SGL[:b.N], u.MO(), p)
+	place(b.SGL, u.MO(), p)
 	return nil
 }
 

@@ -85,8 +85,7 @@ func TestDeliveryIsInOrder(t *testing.T) {
 func TestEarlySegmentsScatter(t *testing.T) {
 	p := unordered(t)
 	a, b, c := make([]byte, 3), make([]byte, 1), make([]byte, 4)
-	r := &rdmap.RecvBuffer{ID: 1, Len: 8, N: 3}
-	r.SGL[0], r.SGL[1], r.SGL[2] = a, b, c
+	r := &rdmap.RecvBuffer{ID: 1, Len: 8, SGL: [][]byte{a, b, c}}
 	p.recvs = append(p.recvs, r)
 	p.sendEarly(untagged(true, rdmap.OpSend, 0, 1, 5, []byte("fgh")...), untagged(false, rdmap.OpSend, 0, 1, 2, []byte("cde")...))
 	if got := string(a) + string(b) + string(c); got != "\x00\x00cdefgh" {

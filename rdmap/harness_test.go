@@ -223,8 +223,8 @@ func (p *peer) postMore(op rdmap.Op, more bool) {
 		p.t.Fatalf("post %d: %v", op.ID, err)
 	}
 	slot.Kind, slot.ID, slot.Fence, slot.Local, slot.Imm = op.Kind, op.ID, op.Fence, op.Local, op.Imm
-	slot.SGL, slot.N, slot.STag, slot.TO, slot.Atomic = op.SGL, op.N, op.STag, op.TO, op.Atomic
-	for _, b := range op.SGL[:op.N] {
+	slot.SGL, slot.STag, slot.TO, slot.Atomic = append(slot.SGL, op.SGL...), op.STag, op.TO, op.Atomic
+	for _, b := range op.SGL {
 		slot.Len += uint32(len(b))
 	}
 	p.s.Commit(more)
@@ -232,15 +232,14 @@ func (p *peer) postMore(op rdmap.Op, more bool) {
 
 // sgl fills an operation's source or sink.
 func sgl(op rdmap.Op, bufs ...[]byte) rdmap.Op {
-	op.N = copy(op.SGL[:], bufs)
+	op.SGL = bufs
 	return op
 }
 
 // receive posts a receive of n bytes, none for 0, and returns its memory.
 func (p *peer) receive(id uint64, n int) []byte {
 	b := make([]byte, n)
-	r := &rdmap.RecvBuffer{ID: id, Len: uint32(n), N: 1}
-	r.SGL[0] = b
+	r := &rdmap.RecvBuffer{ID: id, Len: uint32(n), SGL: [][]byte{b}}
 	p.mu.Lock()
 	p.recvs = append(p.recvs, r)
 	p.mu.Unlock()

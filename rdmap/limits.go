@@ -3,10 +3,10 @@ package rdmap
 import "time"
 
 const (
-	// MaxSGE is the number of scatter/gather elements of one work request.
-	// Four cover the longest list a service here uses (data, user header,
+	// inlineSGE is how many scatter/gather elements an element of a queue has room for
+	// within itself. Four cover the longest list a service here uses (data, user header,
 	// message) with one to spare.
-	MaxSGE = 4
+	inlineSGE = 4
 
 	// MaxMessageLen is the longest RDMAP message in bytes: message offsets and
 	// read sizes are 32 bits wide (RFC 5041 section 4.3, RFC 5040 section 4.4).

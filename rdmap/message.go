@@ -122,7 +122,7 @@ func (s *Stream) segment() error {
 		}
 		hdr = ddp.AppendUntagged(hdr, last, Control(op.Kind), inv, QNSend, t.msn, t.off)
 	}
-	err := s.llp.Append(hdr, t.gather(op.SGL[:op.N], t.off, n))
+	err := s.llp.Append(hdr, t.gather(op.SGL, t.off, n))
 	t.off += n
 	if last {
 		t.active, t.op = false, nil
@@ -149,15 +149,23 @@ func (s *Stream) share(total uint32, header int) (n uint32, last bool) {
 
 // gather cuts n bytes at off out of sgl.
 func (t *sender) gather(sgl [][]byte, off, n uint32) [][]byte {
-	k := 0
-	for n > 0 {
-		b := span(sgl, off, n)
-		t.sgl[k] = b
-		k++
-		off += uint32(len(b))
-		n -= uint32(len(b))
+	t.sgl = t.sgl[:0]
+	for _, b := range sgl {
+		if n == 0 {
+			break
+		}
+		if off >= uint32(len(b)) {
+			off -= uint32(len(b))
+			continue
+		}
+		b = b[off:]
+		if uint32(len(b)) > n {
+			b = b[:n]
+		}
+		t.sgl = append(t.sgl, b)
+		off, n = 0, n-uint32(len(b))
 	}
-	return t.sgl[:k]
+	return t.sgl
 }
 
 // segmentResponse sends the next piece of the response at the front of the IRRQ.

@@ -13,10 +13,9 @@ type Op struct {
 	Signaled bool
 	Fence    bool // wait until all earlier Reads and Atomics are complete
 	ID       uint64
-	SGL      [MaxSGE][]byte // source, or sink of a Read
-	N        int            // pieces used
-	Len      uint32         // bytes in all
-	Ref      [MaxSGE]Pin    // released by the Upper when the operation is done
+	SGL      [][]byte // source, or sink of a Read; with room for Config.MaxSGE pieces
+	Ref      []Pin    // likewise; released by the Upper when the operation is done
+	Len      uint32   // bytes in all
 
 	STag    uint32 // remote, or to be invalidated at the peer for the Send kinds
 	TO      uint64 // remote
@@ -31,13 +30,33 @@ type Op struct {
 }
 
 // reset readies a slot of the ring for its next use.
-func (o *Op) reset() { *o = Op{private: o.private[:0]} }
+func (o *Op) reset() { *o = Op{SGL: o.SGL[:0], Ref: o.Ref[:0], private: o.private[:0]} }
+
+// pieces is room for short lists beside what they are part of.
+type pieces struct {
+	sgl [inlineSGE][]byte
+	ref [inlineSGE]Pin
+}
+
+func newOp(sges int) *Op {
+	if sges > inlineSGE {
+		o := new(Op)
+		o.SGL, o.Ref = make([][]byte, 0, sges), make([]Pin, 0, sges)
+		return o
+	}
+	o := new(struct {
+		Op
+		pieces
+	})
+	o.SGL, o.Ref = o.sgl[:0], o.ref[:0]
+	return &o.Op
+}
 
 // forget releases memory when the operation has been reported: the slot may
 // stay unused for long.
 func (o *Op) forget() {
-	clear(o.SGL[:o.N])
-	o.N = 0
+	clear(o.SGL)
+	o.SGL, o.Ref = o.SGL[:0], o.Ref[:0]
 	if cap(o.private) > maxInlineKept {
 		o.private = nil
 	}
@@ -46,17 +65,17 @@ func (o *Op) forget() {
 // CopyInline replaces the operation's source by a copy of it, so that the
 // caller's memory is free when the post returns.
 func (o *Op) CopyInline() {
-	for i := range o.N {
-		o.private = append(o.private, o.SGL[i]...)
+	for i, b := range o.SGL {
+		o.private = append(o.private, b...)
 		o.SGL[i] = nil
 	}
-	o.SGL[0], o.N = o.private, 1
+	o.SGL = append(o.SGL[:0], o.private)
 }
 
 // SetInline has a copy of b as the operation's source.
 func (o *Op) SetInline(b []byte) {
 	o.private = append(o.private, b...)
-	o.SGL[0], o.N = o.private, 1
+	o.SGL = append(o.SGL[:0], o.private)
 }
 
 // waits reports whether the operation needs a response and has none yet.
@@ -67,6 +86,7 @@ func (o *Op) waits() bool { return (o.Kind == OpReadRequest || o.Kind == OpAtomi
 type sendRing struct {
 	slots            []*Op
 	max              int
+	sges             int // of each
 	head, next, tail uint64
 }
 
@@ -98,7 +118,7 @@ func (r *sendRing) grow() {
 	}
 	for i := range r.slots {
 		if r.slots[i] == nil {
-			r.slots[i] = new(Op)
+			r.slots[i] = newOp(r.sges)
 		}
 	}
 }

@@ -157,7 +157,7 @@ func (s *Stream) readResponse(t ddp.Tagged, p []byte) error {
 		return err
 	}
 	s.readPlaced(uint32(len(p)))
-	place(op.SGL[:op.N], off, p)
+	place(op.SGL, off, p)
 	if t.Last() {
 		s.answered()
 		return nil
@@ -218,7 +218,7 @@ func (s *Stream) untagged(u ddp.Untagged) error {
 		q.Placed(len(p), true)
 		return s.deliver(u, r, m)
 	}
-	place(r.SGL[:r.N], u.MO(), p)
+	place(r.SGL, u.MO(), p)
 	q.Placed(len(p), u.Last())
 	if u.Last() {
 		m.Len = u.MO() + uint32(len(p))

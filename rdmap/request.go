@@ -117,7 +117,7 @@ func (s *Stream) atomicResponse(u ddp.Untagged, p []byte) error {
 	if due {
 		op := s.reads.At(0).op
 		op.Orig = a.Original
-		if op.N > 0 && len(op.SGL[0]) >= 8 {
+		if len(op.SGL) > 0 && len(op.SGL[0]) >= 8 {
 			binary.NativeEndian.PutUint64(op.SGL[0], a.Original)
 		}
 	}

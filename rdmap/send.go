@@ -20,13 +20,14 @@ type sender struct {
 	arMSN  uint32   // next on queue 3
 	term   bool     // the message begun is the Terminate
 	hdr    []byte
-	sgl    [MaxSGE][]byte
-	pins   []Pin // memory of Read Responses in the batch
-	stage  stage // or copies of it
+	sgl    [][]byte // of a segment
+	pins   []Pin    // memory of Read Responses in the batch
+	stage  stage    // or copies of it
 }
 
-func (t *sender) init() {
+func (t *sender) init(sges int) {
 	t.sqMSN, t.rrMSN, t.arMSN = ddp.FirstMSN, ddp.FirstMSN, ddp.FirstMSN
+	t.sgl = make([][]byte, 0, sges)
 	t.hdr = make([]byte, 0, ddp.UntaggedHeaderLen+maxTerminateLen)
 }
 

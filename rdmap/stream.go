@@ -41,6 +41,7 @@ type Config struct {
 	LLP     ddp.LLP
 	Upper   Upper
 	MaxSend int // operations queued or outstanding at once
+	MaxSGE  int // pieces of memory of an operation; at least 4
 	IRD     int // most Reads and Atomics of the peer outstanding at once (RFC 5040 section 6.1)
 	ORD     int // Reads and Atomics that we may have outstanding at the peer
 	Ready   Ready
@@ -135,12 +136,12 @@ type response struct {
 func New(cfg Config) *Stream {
 	s := &Stream{llp: cfg.LLP, up: cfg.Upper, ird: cfg.IRD, ord: cfg.ORD, answers: rand.Uint32(), termDone: make(chan struct{})}
 	_, s.even = cfg.LLP.(ddp.EvenSegments)
-	s.sq.max = max(1, cfg.MaxSend)
+	s.sq.max, s.sq.sges = max(1, cfg.MaxSend), cfg.MaxSGE
 	s.ready = cfg.Ready.op()
 	s.readyDue = s.ready != nil
 	s.idle.L = &s.mu
 	s.driverFn = s.driver
-	s.tx.init()
+	s.tx.init(max(inlineSGE, cfg.MaxSGE))
 	c, ok := cfg.LLP.(interface{ CRC() bool })
 	s.tx.stage = stage{pool: cfg.Stage, on: ok && c.CRC()}
 	s.rx.init()
@@ -214,7 +215,7 @@ func (s *Stream) Holds(p Pin) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := s.sq.head; i < s.sq.tail; i++ {
-		if op := s.sq.at(i); slices.Contains(op.Ref[:op.N], p) {
+		if op := s.sq.at(i); slices.Contains(op.Ref, p) {
 			return true
 		}
 	}

@@ -259,7 +259,7 @@ func TestTerminateOvertakesALongMessage(t *testing.T) {
 	} {
 		p := open(t, rdmap.Config{}, iwarptest.Options{MULPDU: 128}, nil)
 		p.raw.Stall(true)
-		if op.N > 0 {
+		if len(op.SGL) > 0 {
 			p.post(op)
 		} else {
 			p.region(7, 1<<20, rdmap.RemoteRead)
@@ -285,7 +285,7 @@ func TestTerminateOvertakesALongMessage(t *testing.T) {
 		}
 		p.raw.CloseWrite()
 		p.wantEnd()
-		if op.N > 0 && p.errs[0] == nil {
+		if len(op.SGL) > 0 && p.errs[0] == nil {
 			t.Errorf("%s that was cut short is reported as sent", name)
 		}
 	}

@@ -101,13 +101,25 @@ func targetOf(pin Pin) TargetPin {
 	return nil
 }
 
-// RecvBuffer is a posted receive: up to MaxSGE pieces of local memory.
+// RecvBuffer is a posted receive: pieces of local memory.
 type RecvBuffer struct {
 	ID  uint64
-	SGL [MaxSGE][]byte
-	N   int    // pieces used
+	SGL [][]byte
+	Ref []Pin
 	Len uint32 // bytes in all
-	Ref [MaxSGE]Pin
+}
+
+// NewRecvBuffer returns a receive with room for a list of up to sges pieces.
+func NewRecvBuffer(sges int) *RecvBuffer {
+	if sges > inlineSGE {
+		return &RecvBuffer{SGL: make([][]byte, 0, sges), Ref: make([]Pin, 0, sges)}
+	}
+	r := new(struct {
+		RecvBuffer
+		pieces
+	})
+	r.SGL, r.Ref = r.sgl[:0], r.ref[:0]
+	return &r.RecvBuffer
 }
 
 // place copies p to offset off of sgl, which has room for it.

@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/iwarptest"
@@ -66,6 +67,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.e.cfg.SendCQ, s.e.cfg.RecvCQ = cq, cq
+			s.e.cfg.MaxSendSGE = MaxSGE
 		}
 		if l.srq {
 			hb.srq = b.srq(SRQConfig{MaxRecv: 4, MaxPerQP: 2, HighWater: 2})
@@ -82,13 +84,15 @@ func TestOperationsAllocateNothing(t *testing.T) {
 		}
 		mw := a.mw()
 		for name, wr := range map[string]SendWR{
-			"send and answer": {Op: OpSend, SGL: whole(mra, 64)},
-			"write":           {Op: OpWrite, Flags: Signaled, SGL: whole(mra, 1<<16), RemoteSTag: mrb.STag()},
-			"read":            {Op: OpRead, Flags: Signaled, SGL: whole(mra, 1<<16), RemoteSTag: mrb.STag()},
-			"inline write":    {Op: OpWrite, Flags: Signaled | Inline, SGL: whole(mra, 128), RemoteSTag: mrb.STag()},
-			"fetch and add":   {Op: OpFetchAdd, Flags: Signaled, Add: 1, RemoteSTag: mrb.STag()},
-			"bind":            {Op: OpBind, Flags: Signaled, MW: mw, SGL: whole(mra, 64), Access: RemoteRead},
-			"register":        {Op: OpRegister, Flags: Signaled, SGL: whole(mra, 64), Access: RemoteRead},
+			"send and answer":  {Op: OpSend, SGL: whole(mra, 64)},
+			"write":            {Op: OpWrite, Flags: Signaled, SGL: whole(mra, 1<<16), RemoteSTag: mrb.STag()},
+			"read":             {Op: OpRead, Flags: Signaled, SGL: whole(mra, 1<<16), RemoteSTag: mrb.STag()},
+			"write of a list":  {Op: OpWrite, Flags: Signaled, SGL: slices.Repeat(whole(mra, 2000), MaxSGE), RemoteSTag: mrb.STag()},
+			"read into a list": {Op: OpRead, Flags: Signaled, SGL: slices.Repeat(whole(mra, 2000), MaxSGE), RemoteSTag: mrb.STag()},
+			"inline write":     {Op: OpWrite, Flags: Signaled | Inline, SGL: whole(mra, 128), RemoteSTag: mrb.STag()},
+			"fetch and add":    {Op: OpFetchAdd, Flags: Signaled, Add: 1, RemoteSTag: mrb.STag()},
+			"bind":             {Op: OpBind, Flags: Signaled, MW: mw, SGL: whole(mra, 64), Access: RemoteRead},
+			"register":         {Op: OpRegister, Flags: Signaled, SGL: whole(mra, 64), Access: RemoteRead},
 		} {
 			run := func() {
 				mw.Invalidate()

@@ -2,13 +2,16 @@ package verbs
 
 import (
 	"time"
-
-	"github.com/ironwarp/ironwarp/rdmap"
 )
 
 const (
-	// MaxSGE is the number of scatter/gather elements of a work request.
-	MaxSGE = rdmap.MaxSGE
+	// MaxSGE is the most scatter/gather elements of a work request, of queues that are made for
+	// as many; as many as hardware has, for which programs are written.
+	MaxSGE = 30
+
+	// DefaultSGE is the number of those of other queues. An element of a queue has room for
+	// as many within itself.
+	DefaultSGE = 4
 
 	// maxQueueDepth bounds one queue of a queue pair; a deeper one would only
 	// hide a consumer that does not keep up.

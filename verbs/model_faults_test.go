@@ -13,6 +13,7 @@ import (
 func drawModel(t *rapid.T, net modelNet) *modelPlan {
 	g := &modelGen{t: t, plan: modelPlan{net: net}}
 	p := &g.plan
+	p.sges = g.pick(DefaultSGE, DefaultSGE, 7, MaxSGE)
 	for s := range 2 {
 		p.lanes[s] = g.pick(1, 1, 2, modelLanes)
 		p.queue[s] = g.pick(1, 2, 8, 64)

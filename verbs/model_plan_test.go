@@ -33,6 +33,7 @@ type modelPlan struct {
 	net    modelNet
 	lanes  [2]int
 	queue  [2]int // MaxSend
+	sges   int    // elements of the longest lists
 	ord    [2]int
 	cqs    [2]int // see modelEnd.open
 	srq    [2]bool
@@ -158,7 +159,7 @@ func (o *modelOp) String() string {
 
 func (p *modelPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "net %+v, MaxSend %v, ORD %v, CQs %v, SRQ %v, end %c by %d at %v\n", p.net, p.queue, p.ord, p.cqs, p.srq, p.end.how, p.end.side, p.end.at)
+	fmt.Fprintf(&b, "net %+v, MaxSend %v, SGEs %d, ORD %v, CQs %v, SRQ %v, end %c by %d at %v\n", p.net, p.queue, p.sges, p.ord, p.cqs, p.srq, p.end.how, p.end.side, p.end.at)
 	for i := range p.phases {
 		ph := &p.phases[i]
 		for s := range 2 {
@@ -218,12 +219,12 @@ func (g *modelGen) size(most int) int {
 	return n
 }
 
-// cut makes up to MaxSGE pieces of n bytes in all, somewhere in an area.
+// cut makes up to sges pieces of n bytes in all, somewhere in an area.
 func (g *modelGen) cut(n, area int) []modelPiece {
 	if n == 0 && g.chance(50) {
 		return nil
 	}
-	k := g.pick(1, 1, 2, 3, MaxSGE)
+	k := g.pick(1, 1, 2, 3, g.plan.sges)
 	sgl := make([]modelPiece, k)
 	for i := range sgl {
 		m := n

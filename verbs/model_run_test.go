@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -146,11 +147,11 @@ func (e *modelEnd) open(p *modelPlan, s int) (err error) {
 		e.cqs = append(e.cqs, cq)
 	}
 	ird := p.ord[1-s]
-	e.cfg = QPConfig{SendCQ: e.cqs[0], RecvCQ: e.cqs[len(e.cqs)-1], MaxSend: p.queue[s], MaxRecv: 256, IRD: ird, ORD: p.ord[s]}
+	e.cfg = QPConfig{SendCQ: e.cqs[0], RecvCQ: e.cqs[len(e.cqs)-1], MaxSend: p.queue[s], MaxRecv: 256, MaxSendSGE: p.sges, MaxRecvSGE: p.sges, IRD: ird, ORD: p.ord[s]}
 	if p.srq[s] {
-		e.srq, err = e.pds[0].CreateSRQ(SRQConfig{MaxRecv: 256})
+		e.srq, err = e.pds[0].CreateSRQ(SRQConfig{MaxRecv: 256, MaxSGE: p.sges})
 		must(err)
-		e.cfg.SRQ, e.cfg.MaxRecv = e.srq, 0
+		e.cfg.SRQ, e.cfg.MaxRecv, e.cfg.MaxRecvSGE = e.srq, 0, 0
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	e.stop = stop
@@ -348,7 +349,7 @@ func (e *modelEnd) spoil(wr *SendWR, how int, src *MR) {
 	case 1:
 		wr.SGL = []SGE{{src, modelArea - 1, 2}}
 	case 2:
-		wr.SGL = make([]SGE, MaxSGE+1)
+		wr.SGL = slices.Repeat(whole(src, 1), e.cfg.MaxSendSGE+1)
 	case 3:
 		wr.SGL = []SGE{{e.alien, 0, 1}}
 	case 4:

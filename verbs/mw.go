@@ -121,7 +121,7 @@ func (qp *QP) commitLocal(stream *rdmap.Stream, wr *SendWR, w *window, stag uint
 	op.Kind, op.ID, op.STag = rdmap.OpLocal, wr.ID, stag
 	op.Signaled, op.Fence = wr.Flags&Signaled != 0, wr.Flags&Fence != 0
 	op.Local = w
-	if op.N = len(wr.SGL); claim(wr.SGL, &op.Ref) != nil {
+	if op.Ref, err = claim(wr.SGL, op.Ref); err != nil {
 		stream.Cancel()
 		return errDeregistered
 	}
@@ -135,7 +135,7 @@ func (qp *QP) bindingFor(wr *SendWR, w **window) (b binding, err error) {
 	if len(wr.SGL) != 1 {
 		return b, fmt.Errorf("verbs: post a bind or registration with %d scatter/gather elements: it takes the one piece of memory to open", len(wr.SGL))
 	}
-	if _, err := qp.pd.checkSGL(wr.SGL, false); err != nil {
+	if _, err := qp.pd.checkSGL(wr.SGL, 1, false); err != nil {
 		return b, err
 	}
 	e := wr.SGL[0]

@@ -96,7 +96,7 @@ func (qp *QP) PostSend(wr *SendWR) error {
 	if err != nil {
 		return err
 	}
-	total, err := qp.pd.checkSGL(wr.SGL, wr.Op == OpRead || wr.Op == OpFetchAdd || wr.Op == OpCmpSwap)
+	total, err := qp.pd.checkSGL(wr.SGL, qp.cfg.MaxSendSGE, wr.Op == OpRead || wr.Op == OpFetchAdd || wr.Op == OpCmpSwap)
 	if err != nil {
 		return err
 	}
@@ -128,19 +128,18 @@ func (qp *QP) PostSend(wr *SendWR) error {
 	case OpCmpSwap:
 		op.Atomic = rdmap.AtomicRequest{Op: rdmap.AtomicCmpSwap, AddSwap: wr.Add, AddSwapMask: wr.AddMask, Compare: wr.Compare, CompareMask: wr.CompareMask}
 	}
-	for i, e := range wr.SGL {
-		op.SGL[i] = e.MR.buf[e.Off : e.Off+e.Len]
-	}
-	op.N = len(wr.SGL)
-	if err := claim(wr.SGL, &op.Ref); err != nil {
+	if op.Ref, err = claim(wr.SGL, op.Ref); err != nil {
 		stream.Cancel()
 		return err
+	}
+	for _, e := range wr.SGL {
+		op.SGL = append(op.SGL, e.MR.buf[e.Off:e.Off+e.Len])
 	}
 	if len(wr.Data) > 0 {
 		op.SetInline(wr.Data)
 	} else if inline && wr.Op != OpRead {
 		op.CopyInline()
-		release(op.Ref[:])
+		release(op.Ref)
 	}
 	stream.Commit(wr.Flags&More != 0)
 	return nil
@@ -158,15 +157,17 @@ func reserve(stream *rdmap.Stream) (*rdmap.Op, error) {
 	return nil, &closedError{"post a send", err}
 }
 
-// claim keeps the memory that sgl names registered for a work request.
-func claim(sgl []SGE, refs *[MaxSGE]rdmap.Pin) (err error) {
-	for i, e := range sgl {
-		if refs[i], err = e.MR.claim(); err != nil {
-			release(refs[:i])
-			return err
+// claim keeps the memory that sgl names registered for a work request, whose refs it returns.
+func claim(sgl []SGE, refs []rdmap.Pin) ([]rdmap.Pin, error) {
+	for _, e := range sgl {
+		p, err := e.MR.claim()
+		if err != nil {
+			release(refs)
+			return refs[:0], err
 		}
+		refs = append(refs, p)
 	}
-	return nil
+	return refs, nil
 }
 
 // Flush starts sending what was posted with More.
@@ -234,11 +235,11 @@ func kindOf(stream *rdmap.Stream, wr *SendWR) (rdmap.Opcode, error) {
 	return 0, fmt.Errorf("verbs: post a send work request: unknown operation %d", wr.Op)
 }
 
-// checkSGL checks that sgl lies within registered memory and returns its size. written:
+// checkSGL checks that sgl has at most most elements within registered memory, and returns its size. written:
 // the operation stores into it.
-func (pd *PD) checkSGL(sgl []SGE, written bool) (total uint32, err error) {
-	if len(sgl) > MaxSGE {
-		return 0, fmt.Errorf("verbs: post %d scatter/gather elements: %d are possible", len(sgl), MaxSGE)
+func (pd *PD) checkSGL(sgl []SGE, most int, written bool) (total uint32, err error) {
+	if len(sgl) > most {
+		return 0, fmt.Errorf("verbs: post %d scatter/gather elements: the queue is made for %d", len(sgl), most)
 	}
 	var sum uint64
 	for i, e := range sgl {
@@ -268,11 +269,11 @@ func (qp *QP) PostRecv(wr RecvWR) error {
 	if qp.cfg.SRQ != nil {
 		return errors.New("verbs: post a receive on a queue pair with a shared receive queue: post it there")
 	}
-	total, err := qp.pd.checkSGL(wr.SGL, true)
+	q := &qp.rq
+	total, err := qp.pd.checkSGL(wr.SGL, q.sges, true)
 	if err != nil {
 		return err
 	}
-	q := &qp.rq
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -291,11 +292,15 @@ func (qp *QP) PostRecv(wr RecvWR) error {
 
 // fillRecv fills r from wr and claims its memory.
 func fillRecv(r *rdmap.RecvBuffer, wr *RecvWR, total uint32) error {
-	*r = rdmap.RecvBuffer{ID: wr.ID, N: len(wr.SGL), Len: total}
-	for i, e := range wr.SGL {
-		r.SGL[i] = e.MR.buf[e.Off : e.Off+e.Len]
+	refs, err := claim(wr.SGL, r.Ref[:0])
+	if err != nil {
+		return err
 	}
-	return claim(wr.SGL, &r.Ref)
+	r.ID, r.Len, r.Ref = wr.ID, total, refs
+	for _, e := range wr.SGL {
+		r.SGL = append(r.SGL, e.MR.buf[e.Off:e.Off+e.Len])
+	}
+	return nil
 }
 
 // reserveLocked returns the slot at tail, growing the ring if necessary; nil: full.
@@ -312,7 +317,7 @@ func (q *recvQueue) reserveLocked() *rdmap.RecvBuffer {
 		}
 		for i := range slots {
 			if slots[i] == nil {
-				slots[i] = new(rdmap.RecvBuffer)
+				slots[i] = rdmap.NewRecvBuffer(q.sges)
 			}
 		}
 		q.slots = slots

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -20,9 +21,13 @@ type QPConfig struct {
 	MaxSend int  // work requests posted and not yet done
 	MaxRecv int  // receives posted and not yet delivered; 0 with an SRQ
 	SRQ     *SRQ // where receives come from; nil: the queue pair's own queue
-	IRD     int  // most Reads and Atomics of the peer outstanding at once; 0: none (RFC 6581 section 9.1)
-	ORD     int  // most of ours at the peer, bounded by what it takes; 0: none
-	Context any  // the consumer's own, see QP.Context
+
+	MaxSendSGE int // elements of a send's SGL, up to MaxSGE; 0: DefaultSGE
+	MaxRecvSGE int // and of a receive's; 0 with an SRQ
+
+	IRD     int // most Reads and Atomics of the peer outstanding at once; 0: none (RFC 6581 section 9.1)
+	ORD     int // most of ours at the peer, bounded by what it takes; 0: none
+	Context any // the consumer's own, see QP.Context
 }
 
 // QP is a queue pair on one RDMAP Stream. It is made by Dial, by accepting a
@@ -85,6 +90,7 @@ type recvQueue struct {
 	mu               sync.Mutex // guards the fields below it
 	slots            []*rdmap.RecvBuffer
 	max              int
+	sges             int // most elements of one
 	head, next, tail uint64
 	closed           bool
 }
@@ -200,19 +206,19 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 		if cfg.SRQ.pd.isForeign(pd) {
 			return nil, errors.New("verbs: create a queue pair: the shared receive queue belongs to another protection domain")
 		}
-		if cfg.MaxRecv != 0 {
-			return nil, fmt.Errorf("verbs: create a queue pair with a shared receive queue: MaxRecv %d, it has no receives of its own", cfg.MaxRecv)
+		if cfg.MaxRecv != 0 || cfg.MaxRecvSGE != 0 {
+			return nil, fmt.Errorf("verbs: create a queue pair with a shared receive queue: MaxRecv %d, MaxRecvSGE %d, it has no receives of its own", cfg.MaxRecv, cfg.MaxRecvSGE)
 		}
 	}
-	if err := cfg.checkDepths(); err != nil {
+	if err := errors.Join(cfg.checkDepths(), checkSGEs("MaxSendSGE", &cfg.MaxSendSGE), checkSGEs("MaxRecvSGE", &cfg.MaxRecvSGE)); err != nil {
 		return nil, err
 	}
 	_, made := conn.(unconnected)
 	qp := &QP{id: randomID(), pd: pd, cfg: cfg, made: made, done: make(chan struct{}), charge: charge{ulp: &pd.ulp.acct, peer: conn.Protection().Peer()}}
 	qp.conn.Store(&conn)
-	qp.rq.max = cfg.MaxRecv
+	qp.rq.max, qp.rq.sges = cfg.MaxRecv, cfg.MaxRecvSGE
 	qp.charge.n[resStreams] = 1
-	qp.charge.n[resQueueEntries] = int64(cfg.MaxSend + cfg.MaxRecv)
+	qp.charge.n[resQueueEntries] = entries(cfg.MaxSend, cfg.MaxSendSGE) + entries(cfg.MaxRecv, cfg.MaxRecvSGE)
 	qp.charge.n[resIRRQEntries] = int64(cfg.IRD)
 	if err := qp.attach(); err != nil {
 		return nil, err
@@ -235,6 +241,19 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 	}
 	return qp, nil
 }
+
+// checkSGEs checks how many elements the lists of a queue may have, and sets the default.
+func checkSGEs(what string, n *int) error {
+	*n = cmp.Or(*n, DefaultSGE)
+	if *n < 1 || *n > MaxSGE {
+		return fmt.Errorf("verbs: create a queue: %s %d, 1 to %d are possible", what, *n, MaxSGE)
+	}
+	return nil
+}
+
+// entries is what a queue of n work requests with lists of sges elements is charged: one with a long list takes as much
+// memory as several.
+func entries(n, sges int) int64 { return int64(n) * int64((sges+DefaultSGE-1)/DefaultSGE) }
 
 // attach claims the objects that the queue pair uses, all or none.
 func (qp *QP) attach() error {
@@ -323,7 +342,7 @@ func (qp *QP) join(st *started) error {
 	qp.since = time.Now()
 	qp.slow.ready = st.awaited
 	qp.private = st.private
-	qp.stream.Store(rdmap.New(rdmap.Config{LLP: st.llp, Upper: (*upper)(qp), MaxSend: qp.cfg.MaxSend, IRD: st.ird, ORD: st.ord, Ready: st.ready, Stage: &qp.pd.ulp.dev.stage}))
+	qp.stream.Store(rdmap.New(rdmap.Config{LLP: st.llp, Upper: (*upper)(qp), MaxSend: qp.cfg.MaxSend, MaxSGE: qp.cfg.MaxSendSGE, IRD: st.ird, ORD: st.ord, Ready: st.ready, Stage: &qp.pd.ulp.dev.stage}))
 	return nil
 }
 

@@ -18,6 +18,8 @@ type SRQConfig struct {
 	// those that streams have taken: 1 to 65,536. Under a model without Overcommit
 	// receives count until they are polled.
 	MaxRecv int
+	// MaxSGE is how many elements the list of a receive may have, up to MaxSGE; 0 for DefaultSGE.
+	MaxSGE int
 	// MaxPerQP is how many receives one queue pair may hold, see QP.RecvHeld: 0
 	// for MaxRecv. A peer whose message finds the share used up has its stream
 	// ended (RFC 5042 section 6.4.3.1); the others go on. Unless the model has
@@ -79,12 +81,15 @@ func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
 	if cfg.MaxPerQP == cfg.MaxRecv && pd.trust.ShareStreams && !pd.trust.UnlimitedSRQ { // R21
 		return nil, trustError(pd.model, "6.4.3.1", fmt.Sprintf("create a shared receive queue of which one stream may take all %d receives: set a MaxPerQP below MaxRecv", cfg.MaxRecv))
 	}
+	if err := checkSGEs("MaxSGE", &cfg.MaxSGE); err != nil {
+		return nil, err
+	}
 	if err := pd.enter(); err != nil {
 		return nil, err
 	}
 	s := &SRQ{pd: pd, cfg: cfg, charge: charge{ulp: &pd.ulp.acct}, ended: make(map[transport.Identity][]*QP)}
 	s.reserved = pd.reserves()
-	s.charge.n[resSRQEntries] = int64(cfg.MaxRecv)
+	s.charge.n[resSRQEntries] = entries(cfg.MaxRecv, cfg.MaxSGE)
 	if err := pd.ulp.dev.prm.take(&s.charge); err != nil {
 		pd.leave()
 		return nil, err
@@ -96,7 +101,7 @@ func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
 // and not yet delivered, with ErrClosed after Destroy, and if the work request is
 // invalid.
 func (s *SRQ) PostRecv(wr RecvWR) error {
-	total, err := s.pd.checkSGL(wr.SGL, true)
+	total, err := s.pd.checkSGL(wr.SGL, s.cfg.MaxSGE, true)
 	if err != nil {
 		return err
 	}
@@ -112,7 +117,7 @@ func (s *SRQ) PostRecv(wr RecvWR) error {
 	if n := len(s.spare); n > 0 {
 		r = s.spare[n-1]
 	} else {
-		r = new(rdmap.RecvBuffer)
+		r = rdmap.NewRecvBuffer(s.cfg.MaxSGE)
 		s.spare = append(s.spare, r)
 	}
 	if err := fillRecv(r, &wr, total); err != nil {

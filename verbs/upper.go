@@ -78,8 +78,9 @@ func release(refs []rdmap.Pin) {
 
 // forget releases the memory of a finished receive: its slot may stay unused for long.
 func forget(r *rdmap.RecvBuffer) {
-	release(r.Ref[:r.N])
-	clear(r.SGL[:r.N])
+	release(r.Ref)
+	clear(r.SGL)
+	r.SGL, r.Ref = r.SGL[:0], r.Ref[:0]
 }
 
 // Local implements rdmap.Upper.
@@ -111,7 +112,7 @@ func (u *upper) SendDone(op *rdmap.Op, err error) {
 	if op.Kind == rdmap.OpLocal {
 		wc.Op = localDone(op, err)
 	}
-	release(op.Ref[:op.N])
+	release(op.Ref)
 	if err == nil {
 		u.stats.sendOps.Add(1)
 		switch op.Kind {

@@ -90,7 +90,7 @@ func (qp *QP) uses(mr *MR) bool {
 
 // names reports whether a receive has a piece of a region.
 func names(r *rdmap.RecvBuffer, mr *MR) bool {
-	for _, p := range r.Ref[:r.N] {
+	for _, p := range r.Ref {
 		if p == rdmap.Pin((*ref)(mr)) {
 			return true
 		}
@@ -100,7 +100,7 @@ func names(r *rdmap.RecvBuffer, mr *MR) bool {
 
 // isWithdrawn reports whether memory of a receive is gone.
 func isWithdrawn(r *rdmap.RecvBuffer) bool {
-	for _, p := range r.Ref[:r.N] {
+	for _, p := range r.Ref {
 		if p.(*ref).refs.Load() < 0 {
 			return true
 		}

@@ -238,7 +238,7 @@ func device(t *testing.T) {
 	if err := p.within(limit); err != nil {
 		t.Fatalf("%v\n%s", err, p.out.String())
 	}
-	for _, want := range []string{"hca_id:\tironwarp0", "iWARP (1)", "PORT_ACTIVE", "link_layer:\t\tEthernet", "max_sge:\t\t\t4", "ATOMIC_HCA"} {
+	for _, want := range []string{"hca_id:\tironwarp0", "iWARP (1)", "PORT_ACTIVE", "link_layer:\t\tEthernet", "max_sge:\t\t\t30", "ATOMIC_HCA"} {
 		if !strings.Contains(p.out.String(), want) {
 			t.Errorf("there is no %q in\n%s", want, p.out.String())
 		}

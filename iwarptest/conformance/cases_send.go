@@ -94,7 +94,7 @@ func (b *buffer) scatter(sgl []SGE, p []byte) {
 
 func sendLists(a, b *side) {
 	const n = 20000
-	src, dst := a.mem(n+1000, 0), b.mem(n+1000, LocalWrite)
+	src, dst := a.mem(n+2000, 0), b.mem(n+2000, LocalWrite)
 	for k := 2; k <= min(a.lim.SGEs, b.lim.SGEs); k++ {
 		from, data := src.pieces(k, n-k, k)
 		to, _ := dst.pieces(2*k, n-k, b.lim.SGEs)

@@ -72,7 +72,7 @@ func writeSizes(a, b *side) {
 
 func writeLists(a, b *side) {
 	const n = 20000
-	src, dst := a.mem(n+1000, 0), b.mem(n+1000, LocalWrite|RemoteWrite)
+	src, dst := a.mem(n+2000, 0), b.mem(n+2000, LocalWrite|RemoteWrite)
 	for k := 2; k <= a.lim.SGEs; k++ {
 		from, data := src.pieces(k, n-k, k)
 		a.post(dst.remote(WR{Op: OpWrite, SGL: from}, 3*k))
@@ -99,7 +99,7 @@ func readSizes(a, b *side) {
 
 func readLists(a, b *side) {
 	const n = 20000
-	sink, src := a.mem(n+1000, LocalWrite), b.mem(n+1000, RemoteRead)
+	sink, src := a.mem(n+2000, LocalWrite), b.mem(n+2000, RemoteRead)
 	for k := 2; k <= a.lim.SGEs; k++ {
 		to, _ := sink.pieces(k, n-k, k)
 		a.post(src.remote(WR{Op: OpRead, Flags: Signaled, SGL: to}, 3*k))

@@ -96,7 +96,7 @@ func NewHost(t testing.TB, options ...Option) *Host {
 		}
 	}
 	if h.shared == hostSRQ {
-		if h.srq, err = h.pds[0].CreateSRQ(verbs.SRQConfig{MaxRecv: queueDepth}); err != nil {
+		if h.srq, err = h.pds[0].CreateSRQ(verbs.SRQConfig{MaxRecv: queueDepth, MaxSGE: verbs.MaxSGE}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -135,15 +135,15 @@ func (h *Host) Endpoint(t testing.TB, mulpdu int, start Start) (Endpoint, error)
 	if err != nil {
 		return nil, err
 	}
-	cfg := verbs.QPConfig{SendCQ: q.cq, RecvCQ: q.cq, MaxSend: queueDepth, MaxRecv: queueDepth, IRD: h.depth, ORD: h.depth}
+	cfg := verbs.QPConfig{SendCQ: q.cq, RecvCQ: q.cq, MaxSend: queueDepth, MaxRecv: queueDepth, MaxSendSGE: verbs.MaxSGE, MaxRecvSGE: verbs.MaxSGE, IRD: h.depth, ORD: h.depth}
 	switch h.shared {
 	case ownSRQ:
-		if q.srq, err = h.pds[0].CreateSRQ(verbs.SRQConfig{MaxRecv: queueDepth}); err != nil {
+		if q.srq, err = h.pds[0].CreateSRQ(verbs.SRQConfig{MaxRecv: queueDepth, MaxSGE: verbs.MaxSGE}); err != nil {
 			return nil, err
 		}
-		cfg.SRQ, cfg.MaxRecv = q.srq, 0
+		cfg.SRQ, cfg.MaxRecv, cfg.MaxRecvSGE = q.srq, 0, 0
 	case hostSRQ:
-		cfg.SRQ, cfg.MaxRecv = h.srq, 0
+		cfg.SRQ, cfg.MaxRecv, cfg.MaxRecvSGE = h.srq, 0, 0
 	}
 	if q.qp, err = start(h.pds[0], cfg); err != nil {
 		return nil, err

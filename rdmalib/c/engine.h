@@ -30,7 +30,7 @@ struct iw_sge {
 };
 
 struct iw_qp_config {
-	uint32_t pd, send_cq, recv_cq, srq, max_send, max_recv;
+	uint32_t pd, send_cq, recv_cq, srq, max_send, max_recv, send_sge, recv_sge;
 };
 
 enum { IW_SEND = 1, IW_WRITE, IW_READ, IW_IMM, IW_FETCH_ADD, IW_CMP_SWAP, IW_BIND, IW_INVALIDATE };
@@ -45,7 +45,7 @@ struct iw_send {
 	uint64_t reserved;
 };
 
-enum { IW_MAX_INLINE = 1024, IW_MAX_SGE = 4, IW_MAX_WR = 1 << 14, IW_MAX_CQE = 1 << 20, IW_MAX_QP = 1 << 14, IW_MAX_CQ = 1 << 14,
+enum { IW_MAX_INLINE = 1024, IW_SGE = 4, IW_MAX_SGE = 30, IW_MAX_WR = 1 << 14, IW_MAX_CQE = 1 << 20, IW_MAX_QP = 1 << 14, IW_MAX_CQ = 1 << 14,
 	IW_MAX_PD = 1 << 14, IW_MAX_MR = 1 << 16, IW_MAX_SRQ = 1 << 10, IW_MAX_DEPTH = 128 };
 
 typedef void (*iw_async_fn)(uint32_t kind, uint32_t handle);
@@ -62,7 +62,7 @@ struct iw_engine {
 	int (*create_cq)(struct iw_ring *, uint32_t *);
 	int (*resize_cq)(uint32_t, struct iw_ring *);
 	int (*destroy_cq)(uint32_t);
-	int (*create_srq)(uint32_t pd, uint32_t n, uint32_t *);
+	int (*create_srq)(uint32_t pd, uint32_t n, uint32_t sges, uint32_t *);
 	int (*arm_srq)(uint32_t, uint32_t limit);
 	int (*destroy_srq)(uint32_t);
 	int (*post_srq_recv)(uint32_t, uint64_t id, struct iw_sge *, uint32_t n);

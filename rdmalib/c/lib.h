@@ -66,7 +66,7 @@ struct iw_qp {
 
 struct iw_srq {
 	struct ibv_srq srq;
-	uint32_t handle, max;
+	uint32_t handle, max, sges;
 	uint32_t limit;
 };
 
@@ -106,4 +106,7 @@ int iw_dealloc_mw(struct ibv_mw *);
 
 // redirect has the library that a call came from, if it is librdmacm, open our rdma_cm in place of the kernel's.
 void redirect(void *caller);
+
+// sges is how many elements the lists of a queue have that a program asks for n: no fewer than cost nothing.
+static inline uint32_t sges(uint32_t n) { return n < IW_SGE ? IW_SGE : n; }
 #endif

@@ -297,12 +297,13 @@ PUBLIC struct ibv_srq *ibv_create_srq(struct ibv_pd *p, struct ibv_srq_init_attr
 	if (!s)
 		return NULL;
 	s->max = a->attr.max_wr;
+	s->sges = sges(a->attr.max_sge);
 	s->srq = (struct ibv_srq){ .context = p->context, .srq_context = a->srq_context, .pd = p };
-	int err = e->create_srq(p->handle, s->max, &s->handle);
+	int err = e->create_srq(p->handle, s->max, s->sges, &s->handle);
 	if (err)
 		return made(s, err);
 	s->srq.handle = s->handle;
-	a->attr.max_sge = IW_MAX_SGE;
+	a->attr.max_sge = s->sges;
 	pthread_mutex_init(&s->srq.mutex, NULL);
 	pthread_cond_init(&s->srq.cond, NULL);
 	enter(IW_SRQS, s->handle, s);
@@ -341,7 +342,7 @@ PUBLIC int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *a, int mask)
 PUBLIC int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *a)
 {
 	struct iw_srq *s = (struct iw_srq *)srq;
-	*a = (struct ibv_srq_attr){ .max_wr = s->max, .max_sge = IW_MAX_SGE, .srq_limit = s->limit };
+	*a = (struct ibv_srq_attr){ .max_wr = s->max, .max_sge = s->sges, .srq_limit = s->limit };
 	return 0;
 }
 
@@ -374,7 +375,8 @@ PUBLIC struct ibv_qp *ibv_create_qp(struct ibv_pd *p, struct ibv_qp_init_attr *a
 	if (!q)
 		return NULL;
 	struct iw_qp_config cfg = { .pd = p->handle, .send_cq = a->send_cq->handle, .recv_cq = a->recv_cq->handle,
-		.srq = a->srq ? a->srq->handle : 0, .max_send = cap->max_send_wr, .max_recv = cap->max_recv_wr };
+		.srq = a->srq ? a->srq->handle : 0, .max_send = cap->max_send_wr, .max_recv = cap->max_recv_wr,
+		.send_sge = sges(cap->max_send_sge), .recv_sge = sges(cap->max_recv_sge) };
 	int err = e->create_qp(&cfg, &q->handle);
 	if (err)
 		return made(q, err);
@@ -382,7 +384,8 @@ PUBLIC struct ibv_qp *ibv_create_qp(struct ibv_pd *p, struct ibv_qp_init_attr *a
 	if (!cap->max_send_wr)
 		cap->max_send_wr = 1;
 	cap->max_inline_data = IW_MAX_INLINE;
-	cap->max_send_sge = cap->max_recv_sge = IW_MAX_SGE;
+	cap->max_send_sge = cfg.send_sge;
+	cap->max_recv_sge = cfg.recv_sge;
 	if (a->srq)
 		cap->max_recv_wr = cap->max_recv_sge = 0;
 	q->cap = *cap;

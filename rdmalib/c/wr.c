@@ -5,7 +5,7 @@
 // A work request that is being built, with copies of what a program may change before it is posted.
 struct iw_built {
 	struct iw_send s;
-	struct iw_sge list[IW_MAX_SGE];
+	struct iw_sge one; // the list of many is in the builder's
 	unsigned char *data; // inline
 	struct ibv_mw *mw;
 };
@@ -13,11 +13,14 @@ struct iw_built {
 struct iw_builder {
 	pthread_mutex_t lock; // held from start to complete or abort
 	struct iw_built *all;
+	struct iw_sge *lists; // of each of these, q->cap.max_send_sge
 	unsigned n, room;
 	int err; // of the first call that can't be
 };
 
 static struct iw_builder *builder(struct ibv_qp_ex *x) { return ((struct iw_qp *)x)->builder; }
+
+static uint32_t most(struct ibv_qp_ex *x) { return ((struct iw_qp *)x)->cap.max_send_sge; }
 
 static void start(struct ibv_qp_ex *x)
 {
@@ -47,12 +50,16 @@ static struct iw_built *add(struct ibv_qp_ex *x, uint32_t op, uint32_t rkey, uin
 		return NULL;
 	if (b->n == b->room) {
 		unsigned room = b->room ? 2 * b->room : 16;
-		void *p = room > IW_MAX_WR * 2 ? NULL : realloc(b->all, room * sizeof *b->all);
-		if (!p) {
+		void *p = room > IW_MAX_WR * 2 ? NULL : realloc(b->all, room * sizeof *b->all), *l = NULL;
+		if (p) {
+			b->all = p;
+			l = reallocarray(b->lists, room, most(x) * sizeof *b->lists);
+		}
+		if (!l) {
 			b->err = ENOMEM;
 			return NULL;
 		}
-		b->all = p;
+		b->lists = l;
 		b->room = room;
 	}
 	struct iw_built *w = &b->all[b->n++];
@@ -90,7 +97,7 @@ static void bind_mw(struct ibv_qp_ex *x, struct ibv_mw *mw, uint32_t rkey, const
 	w->s.mw = mw->handle;
 	w->s.access = i->mw_access_flags;
 	w->mw = mw;
-	w->list[0] = (struct iw_sge){ i->addr, i->length, i->mr ? i->mr->lkey : 0 };
+	w->one = (struct iw_sge){ i->addr, i->length, i->mr ? i->mr->lkey : 0 };
 	w->s.nsge = 1;
 }
 
@@ -131,11 +138,11 @@ static void set_sge_list(struct ibv_qp_ex *x, size_t n, const struct ibv_sge *li
 	struct iw_built *w = last(x);
 	if (!w)
 		return;
-	if (n > IW_MAX_SGE) {
+	if (n > most(x)) {
 		builder(x)->err = EINVAL;
 		return;
 	}
-	memcpy(w->list, list, n * sizeof *list);
+	memcpy(n == 1 ? &w->one : &builder(x)->lists[(builder(x)->n - 1) * most(x)], list, n * sizeof *list);
 	w->s.nsge = n;
 }
 
@@ -170,7 +177,7 @@ static void set_inline_data_list(struct ibv_qp_ex *x, size_t n, const struct ibv
 	}
 	w->s.flags |= IW_INLINE;
 	w->s.nsge = 1;
-	w->list[0] = (struct iw_sge){ (uintptr_t)w->data, all, 0 };
+	w->one = (struct iw_sge){ (uintptr_t)w->data, all, 0 };
 }
 
 static void set_inline_data(struct ibv_qp_ex *x, void *addr, size_t n)
@@ -194,7 +201,7 @@ static int complete(struct ibv_qp_ex *x)
 		uint32_t n = 0, done = 0;
 		for (; n < BATCH && at + n < b->n; n++) {
 			s[n] = b->all[at + n].s;
-			s[n].sg = b->all[at + n].list;
+			s[n].sg = s[n].nsge == 1 ? &b->all[at + n].one : &b->lists[(at + n) * most(x)];
 			if (at + n + 1 < b->n)
 				s[n].flags |= IW_MORE;
 		}
@@ -245,6 +252,7 @@ void iw_free_builder(struct iw_qp *q)
 		return;
 	pthread_mutex_destroy(&q->builder->lock);
 	free(q->builder->all);
+	free(q->builder->lists);
 	free(q->builder);
 }
 

@@ -114,8 +114,8 @@ func iwgo_resize_cq(h C.uint32_t, ring *C.struct_iw_ring) C.int {
 func iwgo_destroy_cq(h C.uint32_t) C.int { return C.int(e.DestroyCQ(uint32(h))) }
 
 //export iwgo_create_srq
-func iwgo_create_srq(pd, n C.uint32_t, to *C.uint32_t) C.int {
-	h, errno := e.CreateSRQ(uint32(pd), uint32(n))
+func iwgo_create_srq(pd, n, sges C.uint32_t, to *C.uint32_t) C.int {
+	h, errno := e.CreateSRQ(uint32(pd), uint32(n), uint32(sges))
 	return handle(to, h, errno)
 }
 

@@ -26,6 +26,8 @@ struct end {
 	char *mem;
 };
 
+static unsigned sges = 2; // of the lists of queues
+
 static struct sockaddr_in address = { .sin_family = AF_INET };
 
 static void objects(struct end *e, int with_srq)
@@ -39,17 +41,19 @@ static void objects(struct end *e, int with_srq)
 	memset(e->mem, 0, SIZE);
 	CHECK(e->mr = ibv_reg_mr(e->pd, e->mem, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND));
 	if (with_srq) {
-		struct ibv_srq_init_attr sa = { .attr = { .max_wr = DEPTH, .max_sge = 1 } };
+		struct ibv_srq_init_attr sa = { .attr = { .max_wr = DEPTH, .max_sge = sges } };
 		CHECK(e->srq = ibv_create_srq(e->pd, &sa));
+		CHECK(sa.attr.max_sge >= sges);
 	}
 	struct ibv_qp_init_attr_ex a = {
 		.send_cq = e->cq, .recv_cq = e->cq, .srq = e->srq, .qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = DEPTH / 2, .max_recv_wr = with_srq ? 0 : DEPTH / 2, .max_send_sge = 2, .max_recv_sge = with_srq ? 0 : 1, .max_inline_data = 64 },
+		.cap = { .max_send_wr = DEPTH / 2, .max_recv_wr = with_srq ? 0 : DEPTH / 2, .max_send_sge = sges, .max_recv_sge = with_srq ? 0 : sges, .max_inline_data = 64 },
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = e->pd,
 		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
 			IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
 	};
 	CHECK(!rdma_create_qp_ex(e->id, &a));
+	CHECK(a.cap.max_send_sge >= sges && (with_srq || a.cap.max_recv_sge >= sges));
 	CHECK(ibv_qp_to_qp_ex(e->id->qp));
 }
 
@@ -301,6 +305,74 @@ static void shared(struct rdma_cm_id *ln)
 	destroy(&b);
 }
 
+// Lists as long as the device has them, of each kind of work request and of both ways to post; one more element is refused.
+static void lists(struct rdma_cm_id *ln, int with_srq)
+{
+	struct end a, b;
+	struct ibv_device_attr da;
+	CHECK(!ibv_query_device(ln->verbs, &da) && da.max_sge == 30 && da.max_sge_rd == 30 && da.max_srq_sge == 30);
+	sges = da.max_sge;
+	connect_ends(ln, &a, &b, with_srq);
+	struct ibv_sge from[31], to[31], back[31];
+	char want[31 * 31] = "", got[31 * 31] = "";
+	unsigned n = 0;
+	for (unsigned i = 0; i < sges; i++) {
+		from[i] = (struct ibv_sge){ (uintptr_t)a.mem + 1000 * (i * 7 % sges), i, a.mr->lkey };
+		memset(a.mem + 1000 * (i * 7 % sges), 'a' + i % 26, i);
+		memcpy(want + n, a.mem + 1000 * (i * 7 % sges), i);
+		n += i;
+	}
+	for (unsigned i = 0; i < sges; i++) {
+		to[i] = (struct ibv_sge){ (uintptr_t)b.mem + 1000 * i, sges - 1 - i, b.mr->lkey };
+		back[i] = (struct ibv_sge){ (uintptr_t)a.mem + 1000 * i + 500, sges - 1 - i, a.mr->lkey };
+	}
+	struct ibv_recv_wr rwr = { .wr_id = 70, .sg_list = to, .num_sge = sges }, *badr;
+	CHECK(!(b.srq ? ibv_post_srq_recv(b.srq, &rwr, &badr) : ibv_post_recv(b.id->qp, &rwr, &badr)));
+	rwr.num_sge++;
+	to[sges] = from[sges] = to[0];
+	CHECK((b.srq ? ibv_post_srq_recv(b.srq, &rwr, &badr) : ibv_post_recv(b.id->qp, &rwr, &badr)) == EINVAL);
+	struct ibv_send_wr wr = { .wr_id = 71, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED, .sg_list = from, .num_sge = sges }, *bad;
+	CHECK(!ibv_post_send(a.id->qp, &wr, &bad));
+	expect(&a, 71, IBV_WC_SUCCESS);
+	struct ibv_wc wc = next(&b);
+	CHECK(wc.wr_id == 70 && wc.byte_len == n);
+	for (unsigned i = 0, off = 0; i < sges; off += to[i++].length)
+		memcpy(got + off, (void *)(uintptr_t)to[i].addr, to[i].length);
+	CHECK(!memcmp(got, want, n));
+	wr.num_sge++;
+	CHECK(ibv_post_send(a.id->qp, &wr, &bad) == EINVAL);
+	struct ibv_qp_ex *x = ibv_qp_to_qp_ex(a.id->qp);
+	ibv_wr_start(x);
+	x->wr_id = 72;
+	x->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_rdma_write(x, b.mr->rkey, (uintptr_t)b.mem + 40000);
+	ibv_wr_set_sge_list(x, sges, from);
+	x->wr_id = 73;
+	ibv_wr_rdma_read(x, b.mr->rkey, (uintptr_t)b.mem + 40000);
+	ibv_wr_set_sge_list(x, sges, back);
+	for (int i = 0; i < 20; i++) { // their lists move when there are more
+		x->wr_id = 74;
+		ibv_wr_rdma_write(x, b.mr->rkey, (uintptr_t)b.mem + 42000);
+		ibv_wr_set_sge(x, a.mr->lkey, (uintptr_t)a.mem, 1);
+	}
+	CHECK(!ibv_wr_complete(x));
+	expect(&a, 72, IBV_WC_SUCCESS);
+	expect(&a, 73, IBV_WC_SUCCESS);
+	for (int i = 0; i < 20; i++)
+		expect(&a, 74, IBV_WC_SUCCESS);
+	CHECK(!memcmp(b.mem + 40000, want, n));
+	for (unsigned i = 0, off = 0; i < sges; off += back[i++].length)
+		CHECK(!memcmp(want + off, (void *)(uintptr_t)back[i].addr, back[i].length));
+	ibv_wr_start(x);
+	ibv_wr_rdma_write(x, b.mr->rkey, (uintptr_t)b.mem + 40000);
+	ibv_wr_set_sge_list(x, sges + 1, from);
+	CHECK(ibv_wr_complete(x) == EINVAL);
+	CHECK(!rdma_disconnect(a.id));
+	destroy(&a);
+	destroy(&b);
+	sges = 2;
+}
+
 int main(void)
 {
 	struct rdma_cm_id *ln;
@@ -320,6 +392,8 @@ int main(void)
 	destroy(&a);
 	destroy(&b);
 	shared(ln);
+	lists(ln, 0);
+	lists(ln, 1);
 	faults(ln);
 	rdma_destroy_id(ln);
 	printf("all is well\n");

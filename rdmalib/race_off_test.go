@@ -1,0 +1,5 @@
+//go:build !race
+
+package rdmalib
+
+const raceEnabled = false
