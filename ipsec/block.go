@@ -141,13 +141,23 @@ func (p *peer) blockKeys() []guard.LinkKey {
 }
 
 func union(a, b []guard.LinkKey) []guard.LinkKey {
-	out := slices.Clone(a)
+	out, have := slices.Clone(a), keySet(a)
 	for _, k := range b {
-		if !slices.Contains(out, k) {
+		if !have[k] {
+			have[k] = true
 			out = append(out, k)
 		}
 	}
 	return out
+}
+
+// keySet is for looking up keys, of which a block of ports has thousands.
+func keySet(keys []guard.LinkKey) map[guard.LinkKey]bool {
+	set := make(map[guard.LinkKey]bool, len(keys))
+	for _, k := range keys {
+		set[k] = true
+	}
+	return set
 }
 
 // blockOf returns the block of a peer that is not over.
@@ -168,8 +178,9 @@ func (m *Manager) allBlocks() []blocked {
 func (m *Manager) keepBlock(b blocked) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	own := keySet(b.keys)
 	for name, o := range m.blocks { // of the same host by another name
-		o.keys = slices.DeleteFunc(slices.Clone(o.keys), func(k guard.LinkKey) bool { return slices.Contains(b.keys, k) })
+		o.keys = slices.DeleteFunc(slices.Clone(o.keys), func(k guard.LinkKey) bool { return own[k] })
 		m.blocks[name] = o
 	}
 	m.blocks[b.Peer] = b

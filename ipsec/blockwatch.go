@@ -66,6 +66,10 @@ func (m *Manager) repairBlocks() {
 	}
 	m.blocksUnknown = false
 	m.adoptBlocksLocked(have)
+	there := make(map[guard.LinkKey]bool, len(have))
+	for _, h := range have {
+		there[h.LinkKey] = true
+	}
 	var lost []guard.BlockEntry
 	var names []string
 	blocks := m.allBlocks()
@@ -80,7 +84,7 @@ func (m *Manager) repairBlocks() {
 		}
 		missing := slices.DeleteFunc(b.entries(), func(e guard.BlockEntry) bool {
 			// The kernel's clock may be a little ahead.
-			return time.Until(e.Until) < blockSlack || slices.ContainsFunc(have, func(h guard.BlockEntry) bool { return h.LinkKey == e.LinkKey })
+			return time.Until(e.Until) < blockSlack || there[e.LinkKey]
 		})
 		if len(missing) > 0 {
 			lost, names = append(lost, missing...), append(names, b.Peer)
@@ -159,12 +163,12 @@ func (m *Manager) extendBlock(p *peer) error {
 	if !ok {
 		return nil
 	}
-	had := b.keys
+	had := keySet(b.keys)
 	b.Addr, b.keys = p.remote, union(b.keys, p.blockKeys())
 	if len(b.keys) == len(had) {
 		return nil
 	}
-	if err := m.setBlocks(m.cfg.NetNS, nil, slices.DeleteFunc(b.entries(), func(e guard.BlockEntry) bool { return slices.Contains(had, e.LinkKey) })); err != nil {
+	if err := m.setBlocks(m.cfg.NetNS, nil, slices.DeleteFunc(b.entries(), func(e guard.BlockEntry) bool { return had[e.LinkKey] })); err != nil {
 		return fmt.Errorf("peer %s is blocked until %s (%s): %w", p.name, b.Until.Format(time.RFC3339), cmp.Or(b.Why, "no reason given"), err)
 	}
 	m.keepQuietly(b)

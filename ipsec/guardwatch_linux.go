@@ -137,8 +137,8 @@ func summed(results []guard.Result) (sum guard.Result) {
 }
 
 // dropGuard takes a peer's guard down, when ready has ended what its links have. Those
-// in keep and those for which ready has an error keep it. Other guards are looked
-// after while that waits.
+// in keep and those for which ready has an error keep it; a link in keep that has some ports of
+// one that goes is guarded before. Other guards are looked after while that waits.
 func (m *Manager) dropGuard(p *peer, ready func(guard.Spec) error, keep ...pad.Link) error {
 	m.guarding.Lock()
 	p.mu.Lock()
@@ -147,20 +147,42 @@ func (m *Manager) dropGuard(p *peer, ready func(guard.Spec) error, keep ...pad.L
 	p.mu.Unlock()
 	m.guarding.Unlock()
 	var errs []error
+	var gone []pad.Link
 	for _, k := range p.links {
-		g := p.guardOf(k, esp.Auto, "")
-		err := ready(g)
+		err := ready(p.guardOf(k, esp.Auto, ""))
 		if slices.Contains(keep, k) {
 			continue // whatever that came to
 		}
 		if err == nil {
-			m.guarding.Lock()
-			err = m.uninstall(g)
-			m.guarding.Unlock()
+			gone = append(gone, k)
 		}
 		errs = append(errs, err)
 	}
+	m.guarding.Lock()
+	defer m.guarding.Unlock()
+	if err := m.guardBefore(p, gone, keep); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, k := range gone {
+		errs = append(errs, m.uninstall(p.guardOf(k, esp.Auto, "")))
+	}
 	return errors.Join(errs...)
+}
+
+// guardBefore guards those links that stay, and have ports of others that go.
+func (m *Manager) guardBefore(p *peer, gone, stay []pad.Link) error {
+	st := m.DaemonStatus()
+	var specs []guard.Spec
+	for _, k := range stay {
+		if slices.ContainsFunc(gone, k.Overlaps) {
+			specs = append(specs, p.guardOf(k, st.DataPlane, st.Tun))
+		}
+	}
+	if len(specs) == 0 {
+		return nil
+	}
+	results, err := m.install(m.cfg.NetNS, specs)
+	return errors.Join(err, summed(results).Err)
 }
 
 // RemoveGuard takes down the guard of a peer that stays, and keeps it down, with its

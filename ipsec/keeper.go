@@ -1,6 +1,7 @@
 package ipsec
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,7 +142,7 @@ func (p *peer) initiate(ctx context.Context, l *ike.Session, ln *lane) {
 		err = narrowedError(&cfg, ln)
 	case lanestate.FaultVanished:
 		err = &negotiation.Error{Peer: cfg.Name, Child: ln.Name, Kind: negotiation.ErrFailed,
-			Advice: "the SA came up and went at once; the peer's log says why. Are the port and child_sas the same on both hosts?"}
+			Advice: "the SA came up and went at once; the peer's log says why. Are the port, the ports of programs (ulps:) and child_sas the same on both hosts?"}
 	}
 	if out.Do.Has(lanestate.Refuse) {
 		p.counters.Failures++
@@ -189,11 +190,39 @@ func crossed(err error, hadIKE bool) bool {
 func narrowedError(cfg *pad.Peer, ln *lane) error {
 	c := ln.narrowed[0]
 	e := &negotiation.Error{Peer: cfg.Name, Child: ln.Name, Kind: negotiation.ErrTrafficSelectors,
-		Advice: fmt.Sprintf("the peer agrees to %v - %v only; it has another port than %d for this link, or other addresses: compare them on both hosts", c.LocalTS, c.RemoteTS, ln.Link.Port)}
-	if n := splitAnew(ln, cfg.Children); n != 0 {
-		e.Advice = splitAdvice(n, cfg.Children)
-	}
+		Advice: fmt.Sprintf("the peer agrees to %v - %v only; it has something else than %s for this link, or other addresses: compare them on both hosts", c.LocalTS, c.RemoteTS, ln.Link.Words())}
+	e.Advice = cmp.Or(mismatch(ln, cfg.Children), e.Advice)
 	return e
+}
+
+// mismatch says what the peer has configured otherwise, if a lane's narrowed children show
+// it; else "".
+func mismatch(l *lane, children int) string {
+	if n := splitAnew(l, children); n != 0 {
+		return splitAdvice(n, children)
+	}
+	if theirs, other := blockAnew(l); other {
+		return fmt.Sprintf("the peer has %s where this host has %s: give the programs of both hosts the same ports (ports: of ulps:)", theirs.Words(), l.Link.Words())
+	}
+	return ""
+}
+
+// blockAnew returns the block of ports that the peer has, if a lane's narrowed children show that it is
+// another than ours.
+func blockAnew(l *lane) (theirs pad.Link, other bool) {
+	for _, c := range l.narrowed {
+		ports := c.RemoteTS // of the host that is dialled
+		if l.Role == pad.Listener {
+			ports = c.LocalTS
+		}
+		for _, s := range ports {
+			theirs = pad.Link{Protocol: l.Link.Protocol, Port: s.PortFrom, Size: s.PortTo - s.PortFrom + 1}.Normal()
+			if !s.AnyPort() && l.Link.Overlaps(theirs) && theirs != l.Link {
+				return theirs, true
+			}
+		}
+	}
+	return pad.Link{}, false
 }
 
 func splitAdvice(peer, own int) string {
@@ -217,16 +246,16 @@ func splitAnew(l *lane, n int) int {
 	return 0
 }
 
-// reject ends children that the peer has asked for with other blocks of ports.
+// reject ends children that the peer has asked for with other blocks of ports, of either host.
 func (p *peer) reject(ctx context.Context, l *ike.Session, ln *lane) {
 	p.mu.Lock()
 	cfg, narrowed := p.cfg, slices.Clone(ln.narrowed)
-	n := splitAnew(ln, cfg.Children)
-	if n == 0 {
+	why := mismatch(ln, cfg.Children)
+	if why == "" {
 		p.mu.Unlock()
 		return
 	}
-	err := &negotiation.Error{Peer: cfg.Name, Child: ln.Name, Kind: negotiation.ErrTrafficSelectors, Advice: splitAdvice(n, cfg.Children)}
+	err := &negotiation.Error{Peer: cfg.Name, Child: ln.Name, Kind: negotiation.ErrTrafficSelectors, Advice: why}
 	p.counters.Failures++
 	p.failedLocked(err)
 	p.mu.Unlock()

@@ -169,14 +169,14 @@ func (p *peer) sameEnds(o *pad.Peer) bool {
 		c.Gateway == o.Gateway && max(c.Children, 1) == max(o.Children, 1)
 }
 
-// sharedLink returns a link that two peers have with the same address, in whatever
-// form: the guards of both would be of the same packets.
+// sharedLink returns a link of one peer of which another with the same address, in whatever
+// form, has a port as well: the guards of both would be of the same packets.
 func sharedLink(p, o *pad.Peer) (pad.Link, bool) {
 	if !slices.Contains(guard.Spec{Remote: p.Remote}.Addresses(), o.Remote) {
 		return pad.Link{}, false
 	}
 	for _, k := range p.AllLinks() {
-		if slices.Contains(o.AllLinks(), k) {
+		if slices.ContainsFunc(o.AllLinks(), k.Overlaps) {
 			return k, true
 		}
 	}

@@ -135,7 +135,7 @@ func (p *peer) takeListLocked(sas []charon.SA, deletes uint64, lost bool) {
 		carried = carried || len(l.installed) > 0
 		e := lanestate.Listed{Installed: len(l.installed), Settled: settledChildren(l.installed), Packets: l.packetsIn(), Impostors: len(l.impostors),
 			Named:    slices.ContainsFunc(l.impostors, func(f impostor) bool { return f.conn == p.name }),
-			Mismatch: l.Role == pad.Listener && splitAnew(l, p.cfg.Children) != 0,
+			Mismatch: l.Role == pad.Listener && mismatch(l, p.cfg.Children) != "",
 			Replaced: !slices.ContainsFunc(l.installed, func(c charon.Child) bool {
 				return slices.ContainsFunc(had, func(o charon.Child) bool { return o.UniqueID == c.UniqueID })
 			}),

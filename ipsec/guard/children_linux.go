@@ -18,8 +18,8 @@ type State struct {
 }
 
 // isChildPolicy reports whether charon has installed a policy for a child of the
-// guard's peer: it demands ESP, for the link's port, or ports of its block, at the
-// priority that only our children have.
+// guard's peer: it demands ESP, for the link's port or block of ports, at the priority
+// that only our children have.
 func isChildPolicy(p *xfrmPolicy, g Spec) bool {
 	if p.Priority != esp.ChildPriority || len(p.Tmpls) == 0 || p.Dir > netlink.XFRM_DIR_FWD || netlink.Proto(g.protocol()) != p.Proto {
 		return false
@@ -28,13 +28,8 @@ func isChildPolicy(p *xfrmPolicy, g Spec) bool {
 	if p.Dir == netlink.XFRM_DIR_OUT {
 		remote = prefixOf(p.Dst)
 	}
-	return remote.IsValid() && remote.IsSingleIP() && remote.Addr() == g.Remote && (g.holds(p.SrcPort, p.srcMask) || g.holds(p.DstPort, p.dstMask))
-}
-
-// holds reports whether all ports of a selector are the guard's.
-func (g Spec) holds(port int, mask uint16) bool {
-	own := portMask(g.Size)
-	return mask&own == own && uint16(port)&own == g.Port
+	return remote.IsValid() && remote.IsSingleIP() && remote.Addr() == g.Remote &&
+		(p.SrcPort == int(g.Port) && p.srcMask == portMask(g.Size) || p.DstPort == int(g.Port) && p.dstMask == portMask(g.Size))
 }
 
 // ChildLink is the link of a guard, and this host's address for it.

@@ -437,3 +437,43 @@ func TestPeerWithTheLargestBlocksCanBeBlocked(t *testing.T) {
 		return nil
 	})
 }
+
+// TestSocketsThatAnotherGuardStopsStay: a block gives way to another one that has some of its ports.
+func TestSocketsThatAnotherGuardStopsStay(t *testing.T) {
+	here := netip.MustParseAddr("127.0.0.1")
+	inLab(t, remote4, func(*kernel) error {
+		ln, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(here, blockMiddle)))
+		if err != nil {
+			return err
+		}
+		defer ln.Close()
+		c, err := net.DialTCP("tcp", nil, ln.Addr().(*net.TCPAddr))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		g := Spec{Remote: here, Port: blockFirst, Size: blockSize}
+		smaller, beside := g, g
+		smaller.Size = 256
+		beside.Port, beside.Size = 18688, 256
+		for _, o := range []Spec{g, beside, smaller} {
+			have, err := LinkSockets(g)
+			if err != nil || len(have) != 2 {
+				t.Errorf("beside %v: sockets %v, %v", o, have, err)
+			}
+			if err := Install(o); err != nil {
+				return err
+			}
+		}
+		if have, err := LinkSockets(g); err != nil || len(have) != 0 {
+			t.Errorf("sockets %v, %v, which another guard stops", have, err)
+		}
+		if err := Remove(g); err != nil {
+			return err
+		}
+		if have, err := LinkSockets(smaller); err != nil || len(have) != 2 {
+			t.Errorf("the other guard has %v, %v", have, err)
+		}
+		return errors.Join(Remove(smaller), Remove(beside))
+	})
+}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mdlayher/netlink"
+	xfrm "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/transport"
@@ -114,8 +115,8 @@ func (s LinkSocket) request(states uint32) []byte {
 	return b
 }
 
-// LinkSockets lists what the kernel has of a link: connections that may have to send,
-// and SCTP's associations. It fails with the kernel's error, and where g is impossible.
+// LinkSockets lists what the kernel has of a link, and no other guard stops: connections that may
+// have to send, and SCTP's associations. It fails with the kernel's error, and where g is impossible.
 func LinkSockets(g Spec) (out []LinkSocket, err error) {
 	if err := g.validate(); err != nil {
 		return nil, err
@@ -127,14 +128,35 @@ func LinkSockets(g Spec) (out []LinkSocket, err error) {
 	return out, err
 }
 
-func (k *kernel) sockets(g Spec) ([]LinkSocket, error) {
+func (k *kernel) sockets(g Spec) (all []LinkSocket, err error) {
 	switch g.protocol() {
 	case transport.ProtoTCP:
-		return k.connections(g)
+		all, err = k.connections(g)
 	case transport.ProtoSCTP:
-		return associations(g)
+		all, err = associations(g)
 	}
-	return nil, nil
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	policies, err := k.policies()
+	if err != nil {
+		return nil, err
+	}
+	others := slices.DeleteFunc(policies, func(p xfrmPolicy) bool { return !isBlock(&p) || concerns(&p, g) })
+	return slices.DeleteFunc(all, func(s LinkSocket) bool {
+		return slices.ContainsFunc(others, func(p xfrmPolicy) bool { return stops(&p, s) })
+	}), nil
+}
+
+// stops reports whether a guard's policy is of what a socket gets: in IPv6 there may be none of what
+// it sends, but routing rules.
+func stops(p *xfrmPolicy, s LinkSocket) bool {
+	_, _, source, ok := p.ports()
+	port := s.Local.Port()
+	if source {
+		port = s.Remote.Port()
+	}
+	return ok && p.Dir == xfrm.XFRM_DIR_IN && guards(p, LinkKey{s.Remote.Addr(), s.Protocol, port})
 }
 
 // connections are the TCP sockets of a link.

@@ -3,6 +3,7 @@ package pad
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
@@ -43,6 +44,8 @@ func (p *Peer) Carrier(name string, f transport.Flow, sas []charon.SA) (*charon.
 	}
 	var found *charon.SA
 	var child *charon.Child
+	all := p.ChildSAs()
+	own := slices.IndexFunc(all, func(c Child) bool { return c.Name == name })
 	for i := range sas {
 		sa := &sas[i]
 		for j := range sa.Children {
@@ -56,8 +59,9 @@ func (p *Peer) Carrier(name string, f transport.Flow, sas []charon.SA) (*charon.
 			if err := p.Owns(sa); err != nil {
 				return nil, nil, err
 			}
-			// The lane's own child is the one that the keeper watches.
-			if sa.IsAlive() && c.Name == name {
+			// The lane's own child is the one that the keeper watches; one that the peer has narrowed is
+			// about to be ended.
+			if sa.IsAlive() && c.Name == name && own >= 0 && charon.AnyContains(c.LocalTS, all[own].Local) && charon.AnyContains(c.RemoteTS, all[own].Remote) {
 				found, child = sa, c
 			}
 		}
