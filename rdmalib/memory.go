@@ -112,22 +112,22 @@ func (e *Engine) DeregMR(h uint32) syscall.Errno {
 	return 0
 }
 
-// AllocMW returns the handle of a memory window.
-func (e *Engine) AllocMW(domain uint32) (uint32, syscall.Errno) {
+// AllocMW returns the handle of a memory window, and its STag, of which the program chooses the lower 8 bits when it binds
+// the window.
+func (e *Engine) AllocMW(domain uint32) (h, rkey uint32, _ syscall.Errno) {
 	p := e.pds.get(domain)
 	if p == nil {
-		return 0, syscall.EINVAL
+		return 0, 0, syscall.EINVAL
 	}
-	w, err := p.pd.AllocMW()
+	w, err := p.pd.AllocKeyedMW()
 	if err != nil {
-		return 0, e.errnoOf("allocate a memory window", err)
+		return 0, 0, e.errnoOf("allocate a memory window", err)
 	}
-	h := e.mws.add(&mw{w})
-	if h == 0 {
+	if h = e.mws.add(&mw{w}); h == 0 {
 		w.Dealloc()
-		return 0, syscall.ENOMEM
+		return 0, 0, syscall.ENOMEM
 	}
-	return h, 0
+	return h, w.STag(), 0
 }
 
 // DeallocMW fails with EBUSY while a bind is posted.

@@ -281,21 +281,18 @@ func (q *qp) writeWithImmLocked(wr *verbs.SendWR, s *Send) syscall.Errno {
 	return q.posted(&imm, q.v.PostSend(&imm))
 }
 
+// bind posts a bind, for which the program has chosen the STag: but for the key that of the window before.
 func (q *qp) bind(wr *verbs.SendWR, s *Send) syscall.Errno {
 	w := q.e.mws.get(s.MW)
-	if w == nil || s.NSGE != 1 || s.Access&^(accessLocalWrite|accessRemoteWrite|accessRemoteRead|accessAtomic|accessZeroBased) != 0 {
+	if w == nil || (s.RKey^w.mw.STag())>>8 != 0 || s.NSGE != 1 || s.Access&^(accessLocalWrite|accessRemoteWrite|accessRemoteRead|accessAtomic|accessZeroBased) != 0 {
 		return syscall.EINVAL
 	}
-	wr.Op, wr.MW, wr.Access = verbs.OpBind, w.mw, accessOf(s.Access)
+	wr.Op, wr.MW, wr.Key, wr.Access = verbs.OpBind, w.mw, uint8(s.RKey), accessOf(s.Access)
 	wr.RemoteSTag, wr.RemoteTO = 0, 0
 	if s.Access&accessZeroBased == 0 {
 		wr.Base = s.SG.Addr
 	}
-	if errno := q.posted(wr, q.v.PostSend(wr)); errno != 0 {
-		return errno
-	}
-	s.RKey = w.mw.STag()
-	return 0
+	return q.posted(wr, q.v.PostSend(wr))
 }
 
 // posted is the errno of a post; on a queue pair that is over work requests complete at once, flushed.

@@ -19,6 +19,7 @@ import (
 type window struct {
 	pd    *PD
 	mw    bool // of a memory window
+	keyed bool // the consumer chooses the keys of its STags
 	local bool // of a memory region with LocalWrite
 	pins  atomic.Int64
 	// placing counts payloads that the target is taking; shut is added when it is diverted.
@@ -65,6 +66,15 @@ func (w *window) init(pd *PD, mw bool) {
 
 func (w *window) stags() *stagTable { return &w.pd.ulp.dev.stags }
 
+// drop ends the use of an STag of the window's.
+func (w *window) drop(stag uint32) {
+	if w.keyed {
+		w.stags().removeChosen(stag)
+	} else {
+		w.stags().remove(stag)
+	}
+}
+
 // tag is the STag that the last bind or registration gave, executed or only posted.
 func (w *window) tag() uint32 {
 	w.mu.Lock()
@@ -99,7 +109,7 @@ func (w *window) closeLocked() {
 	for w.isInUse() {
 		runtime.Gosched()
 	}
-	w.stags().remove(w.stag)
+	w.drop(w.stag)
 	w.concealLocked()
 	w.state = windowClosed
 	w.mem, w.target = nil, nil
@@ -124,9 +134,9 @@ func (w *window) invalidate() error {
 	return nil
 }
 
-// reserve gives b a fresh STag, which opens nothing until the operation that is
+// reserve gives b a fresh STag, or that with the chosen key, which opens nothing until the operation that is
 // about to be posted is executed.
-func (w *window) reserve(b binding) (stag uint32, err error) {
+func (w *window) reserve(b binding, key uint8) (stag uint32, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -135,7 +145,13 @@ func (w *window) reserve(b binding) (stag uint32, err error) {
 	case w.next.stag != 0:
 		return 0, fmt.Errorf("verbs: post a bind or registration while another of the same memory is posted: %w", ErrInUse)
 	}
-	b.stag = w.stags().insert(w)
+	if !w.keyed {
+		b.stag = w.stags().insert(w)
+	} else if b.stag = w.stag>>keyBits<<keyBits | uint32(key); b.stag == w.stag {
+		return 0, fmt.Errorf("verbs: post a bind: the key %#02x is that of the last STag, for which the peer may still have operations: choose another one", key)
+	} else {
+		w.stags().insertChosen(b.stag, w)
+	}
 	w.next = b
 	return b.stag, nil
 }
@@ -145,7 +161,7 @@ func (w *window) unreserve(stag uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.next.stag == stag {
-		w.stags().remove(stag)
+		w.drop(stag)
 		w.next = binding{}
 	}
 }
@@ -157,7 +173,7 @@ func (w *window) openReserved(qp *QP) error {
 	defer w.mu.Unlock()
 	b := w.next
 	if w.state == windowOpen && w.mw {
-		w.stags().remove(b.stag)
+		w.drop(b.stag)
 		w.next = binding{}
 		return &opError{what: "bind a memory window that is bound, its STag has to be invalidated first", stag: w.stag, err: ErrInUse}
 	}
@@ -169,7 +185,7 @@ func (w *window) openReserved(qp *QP) error {
 		err = &opError{what: "bind a memory window to memory that was withdrawn", stag: b.stag, err: ErrWithdrawn}
 	}
 	if err != nil {
-		w.stags().remove(b.stag)
+		w.drop(b.stag)
 		return err
 	}
 	if !w.mw {

@@ -132,7 +132,11 @@ func (e *modelEnd) open(p *modelPlan, s int) (err error) {
 		for k := range ln.tgt {
 			if l < p.lanes[1-s] {
 				ln.tgt[k] = reg(e.pds[0], modelArea, 7, all|WindowBind)
-				ln.mw[k], err = e.pds[0].AllocMW()
+				alloc := e.pds[0].AllocMW
+				if k == 1 {
+					alloc = e.pds[0].AllocKeyedMW
+				}
+				ln.mw[k], err = alloc()
 				must(err)
 			}
 		}
@@ -391,6 +395,9 @@ func (e *modelEnd) change(wr *SendWR, o *modelOp) {
 	switch {
 	case o.kind != OpInvalidateLocal:
 		wr.SGL, wr.MW, wr.Access = modelSGL(ln.tgt[o.own.tgt], []modelPiece{o.own.modelPiece}), ln.mw[o.own.tgt], o.grant
+		if wr.MW != nil {
+			wr.Key = uint8(wr.MW.STag()) + 1
+		}
 	case o.fault != nil:
 		wr.InvalidateSTag = e.dead.STag()
 	default:

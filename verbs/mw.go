@@ -32,6 +32,10 @@ func (e *opError) Unwrap() error { return e.err }
 // with Invalidate on that queue pair, and with its stream. Once it has ended,
 // nothing in flight reads or changes the memory through the STag.
 //
+// The STag of a window of AllocKeyedMW has a key, its lower 8 bits, that the consumer chooses at each bind (SendWR.Key), as
+// programs of other verbs do; the upper 24 are drawn at random once, and are the window's until Dealloc. So a peer that has
+// had one STag of the window can guess the next: it is told of it, and opens memory, to that very peer alone.
+//
 // Where the streams of the protection domain do not trust each other, binding memory
 // that another stream's window opens fails with ErrTrust if either window lets
 // a peer write (RFC 5042 section 6.3.6).
@@ -43,7 +47,12 @@ type MW struct {
 // AllocMW allocates a memory window of pd, bound to nothing. It is charged to
 // the PD's ULP. It fails with a *QuotaError, and with ErrClosed where the domain is
 // freed.
-func (pd *PD) AllocMW() (*MW, error) {
+func (pd *PD) AllocMW() (*MW, error) { return pd.allocMW(false) }
+
+// AllocKeyedMW is AllocMW of a window whose keys the consumer chooses. Its STag is there at once, and opens nothing.
+func (pd *PD) AllocKeyedMW() (*MW, error) { return pd.allocMW(true) }
+
+func (pd *PD) allocMW(keyed bool) (*MW, error) {
 	if err := pd.enter(); err != nil {
 		return nil, err
 	}
@@ -54,11 +63,14 @@ func (pd *PD) AllocMW() (*MW, error) {
 		return nil, err
 	}
 	mw.win.init(pd, true)
+	if keyed {
+		mw.win.keyed, mw.win.stag = true, mw.win.stags().reserve()
+	}
 	return mw, nil
 }
 
 // STag is the steering tag that the last posted OpBind gave the window, 0 before
-// the first. It opens memory once the bind is executed in its send queue.
+// the first, or that of AllocKeyedMW. It opens memory once the bind is executed in its send queue.
 func (mw *MW) STag() uint32 { return mw.win.tag() }
 
 // Invalidate ends remote access through the window, whatever queue pair it is bound to. When
@@ -81,6 +93,9 @@ func (mw *MW) Dealloc() error {
 	}
 	w.closeLocked()
 	w.state = windowGone
+	if w.keyed {
+		w.stags().release(w.stag)
+	}
 	w.pd.ulp.dev.prm.give(&mw.charge)
 	w.pd.leave()
 	return nil
@@ -102,7 +117,7 @@ func (qp *QP) postLocal(stream *rdmap.Stream, wr *SendWR) error {
 		if err != nil {
 			return err
 		}
-		if stag, err = w.reserve(b); err != nil {
+		if stag, err = w.reserve(b, wr.Key); err != nil {
 			return err
 		}
 	}

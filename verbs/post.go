@@ -62,6 +62,7 @@ type SendWR struct {
 	Invalidate     bool   // OpSend: invalidate InvalidateSTag at the peer
 	InvalidateSTag uint32 // OpSend with Invalidate: at the peer. OpInvalidateLocal: our own
 	MW             *MW    // OpBind
+	Key            uint8  // OpBind of a window of AllocKeyedMW: the lower 8 bits of its new STag, other than those of the last
 	Access         Access // OpBind, OpRegister: the remote rights
 	Base           uint64 // OpBind, OpRegister: the tagged offset of the first byte
 	Data           []byte // with Inline: the source of a Send or Write, in place of SGL; it need not be registered

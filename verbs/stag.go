@@ -20,6 +20,12 @@ type stagTable struct {
 	rnd  []byte     // random bytes not yet used
 	pool [4096]byte
 
+	// prefixes are the upper 24 bits of STags whose lower 8 consumers choose, see MW. No other window gets
+	// one of the 256, nor before many others have had theirs.
+	prefixes     map[uint32]bool
+	lastPrefixes [retiredSTags]uint32
+	nextPrefix   int
+
 	// The STags removed last stay in the table, without a window, so that none of
 	// them is reused soon.
 	retired [retiredSTags]uint32
@@ -85,23 +91,94 @@ func (t *stagTable) insert(w *window) uint32 {
 	}
 	for {
 		stag := t.drawLocked()
-		i := stag & s.mask
-		for {
-			k := s.slots[i].key.Load()
-			if k == 0 || k == stag {
-				break
-			}
-			i = (i + 1) & s.mask
-		}
-		if stag == 0 || s.slots[i].key.Load() == stag {
+		if stag == 0 || t.prefixes[stag>>keyBits] || !t.putLocked(s, stag, w) {
 			continue
 		}
-		s.slots[i].win.Store(w)
-		s.slots[i].key.Store(stag)
-		t.live++
-		t.keys++
 		return stag
 	}
+}
+
+// putLocked enters stag, unless it is there already.
+func (t *stagTable) putLocked(s *stagSlots, stag uint32, w *window) bool {
+	i := s.find(stag)
+	if s.slots[i].key.Load() == stag {
+		return false
+	}
+	s.slots[i].win.Store(w)
+	s.slots[i].key.Store(stag)
+	t.live++
+	t.keys++
+	return true
+}
+
+// find is where stag is, or would be.
+func (s *stagSlots) find(stag uint32) uint32 {
+	for i := stag & s.mask; ; i = (i + 1) & s.mask {
+		if k := s.slots[i].key.Load(); k == 0 || k == stag {
+			return i
+		}
+	}
+}
+
+// keyBits is how much of an STag is its key, which a consumer may choose (draft-hilland-rddp-verbs-00).
+const keyBits = 8
+
+// reserve draws the STag of a window whose keys its consumer will choose: nobody else gets one that
+// differs in its key alone. It opens nothing.
+func (t *stagTable) reserve() uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.prefixes == nil {
+		t.prefixes = make(map[uint32]bool)
+	}
+	for {
+		stag := t.drawLocked()
+		if p := stag >> keyBits; p != 0 && !t.prefixes[p] && !t.hasPrefixLocked(p) {
+			t.prefixes[p] = true
+			return stag
+		}
+	}
+}
+
+func (t *stagTable) hasPrefixLocked(p uint32) bool {
+	s := t.tab.Load()
+	for key := range uint32(1 << keyBits) {
+		stag := p<<keyBits | key
+		if s.slots[s.find(stag)].key.Load() == stag {
+			return true
+		}
+	}
+	return false
+}
+
+// release ends what reserve has begun. Its STags are used again as late as others.
+func (t *stagTable) release(stag uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if oldest := t.lastPrefixes[t.nextPrefix]; oldest != 0 {
+		delete(t.prefixes, oldest)
+	}
+	t.lastPrefixes[t.nextPrefix] = stag >> keyBits
+	t.nextPrefix = (t.nextPrefix + 1) % len(t.lastPrefixes)
+}
+
+// insertChosen enters an STag of those that are reserved for w, which is not in use.
+func (t *stagTable) insertChosen(stag uint32, w *window) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.tab.Load()
+	if 2*(t.keys+1) > len(s.slots) {
+		s = t.grow(s)
+	}
+	t.putLocked(s, stag, w)
+}
+
+// removeChosen ends the use of an STag that insertChosen has entered.
+func (t *stagTable) removeChosen(stag uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.live--
+	t.dropLocked(stag)
 }
 
 func (t *stagTable) grow(old *stagSlots) *stagSlots {

@@ -192,6 +192,7 @@ static int convert(struct iw_qp *q, struct ibv_send_wr *wr, struct iw_send *s)
 		break;
 	case IBV_WR_BIND_MW:
 		s->op = IW_BIND;
+		s->rkey = wr->bind_mw.rkey;
 		s->mw = wr->bind_mw.mw->handle;
 		s->access = wr->bind_mw.bind_info.mw_access_flags;
 		break;

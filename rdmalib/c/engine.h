@@ -57,7 +57,7 @@ struct iw_engine {
 	int (*dealloc_pd)(uint32_t);
 	int (*reg_mr)(uint32_t pd, void *addr, uint64_t len, uint64_t base, uint32_t access, uint32_t *lkey, uint32_t *rkey);
 	int (*dereg_mr)(uint32_t);
-	int (*alloc_mw)(uint32_t pd, uint32_t *);
+	int (*alloc_mw)(uint32_t pd, uint32_t *, uint32_t *rkey);
 	int (*dealloc_mw)(uint32_t);
 	int (*create_cq)(struct iw_ring *, uint32_t *);
 	int (*resize_cq)(uint32_t, struct iw_ring *);

@@ -84,7 +84,7 @@ struct ibv_mw *iw_alloc_mw(struct ibv_pd *p, enum ibv_mw_type type)
 	if (!w)
 		return NULL;
 	*w = (struct ibv_mw){ .context = p->context, .pd = p, .type = type };
-	return made(w, e->alloc_mw(p->handle, &w->handle));
+	return made(w, e->alloc_mw(p->handle, &w->handle, &w->rkey));
 }
 
 int iw_dealloc_mw(struct ibv_mw *w)

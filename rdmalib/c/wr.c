@@ -91,7 +91,7 @@ static void fetch_add(struct ibv_qp_ex *x, uint32_t rkey, uint64_t raddr, uint64
 
 static void bind_mw(struct ibv_qp_ex *x, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *i)
 {
-	struct iw_built *w = add(x, IW_BIND, 0, 0);
+	struct iw_built *w = add(x, IW_BIND, rkey, 0);
 	if (!w)
 		return;
 	w->s.mw = mw->handle;

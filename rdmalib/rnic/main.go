@@ -87,8 +87,9 @@ func iwgo_reg_mr(pd C.uint32_t, addr unsafe.Pointer, n, base C.uint64_t, access 
 func iwgo_dereg_mr(h C.uint32_t) C.int { return C.int(e.DeregMR(uint32(h))) }
 
 //export iwgo_alloc_mw
-func iwgo_alloc_mw(pd C.uint32_t, to *C.uint32_t) C.int {
-	h, errno := e.AllocMW(uint32(pd))
+func iwgo_alloc_mw(pd C.uint32_t, to, rkey *C.uint32_t) C.int {
+	h, key, errno := e.AllocMW(uint32(pd))
+	*rkey = C.uint32_t(key)
 	return handle(to, h, errno)
 }
 

@@ -209,15 +209,20 @@ static void built(struct end *a, struct end *b)
 static void windows(struct end *a, struct end *b)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(b->pd, IBV_MW_TYPE_2);
-	CHECK(mw);
-	struct ibv_send_wr bind = { .wr_id = 20, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED, .bind_mw = { .mw = mw,
+	CHECK(mw && mw->rkey);
+	uint32_t key = ibv_inc_rkey(mw->rkey);
+	struct ibv_send_wr bind = { .wr_id = 20, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED, .bind_mw = { .mw = mw, .rkey = key + 256,
 		.bind_info = { .mr = b->mr, .addr = (uintptr_t)b->mem + 8192, .length = 64, .mw_access_flags = IBV_ACCESS_REMOTE_WRITE } } }, *bad;
+	CHECK(ibv_post_send(b->id->qp, &bind, &bad) == EINVAL && bad == &bind); // no more than the key is the program's to choose
+	bind.bind_mw.rkey = mw->rkey;
+	CHECK(ibv_post_send(b->id->qp, &bind, &bad) == EINVAL); // a key that is not the last one
+	bind.bind_mw.rkey = key;
 	CHECK(!ibv_post_send(b->id->qp, &bind, &bad));
 	expect(b, 20, IBV_WC_SUCCESS);
-	CHECK(mw->rkey && ibv_dereg_mr(b->mr) == EBUSY);
+	CHECK(mw->rkey == key && ibv_dereg_mr(b->mr) == EBUSY);
 	strcpy(a->mem, "through a window");
 	struct ibv_sge s = { (uintptr_t)a->mem, 17, a->mr->lkey };
-	struct ibv_send_wr w = { .wr_id = 21, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .sg_list = &s, .num_sge = 1, .wr.rdma = { (uintptr_t)b->mem + 8200, mw->rkey } };
+	struct ibv_send_wr w = { .wr_id = 21, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .sg_list = &s, .num_sge = 1, .wr.rdma = { (uintptr_t)b->mem + 8200, key } };
 	CHECK(!ibv_post_send(a->id->qp, &w, &bad));
 	expect(a, 21, IBV_WC_SUCCESS);
 	recv_at(b, 22, 0, 8); // behind it the peer invalidates the window
@@ -227,6 +232,41 @@ static void windows(struct end *a, struct end *b)
 	struct ibv_wc wc = next(b);
 	CHECK(wc.wr_id == 22 && wc.wc_flags & IBV_WC_WITH_INV && wc.invalidated_rkey == mw->rkey);
 	CHECK(!strcmp(b->mem + 8200, "through a window"));
+
+	// By calls, and often enough for keys to come again. The peer is told of the key before the bind is done.
+	struct ibv_qp_ex *x = ibv_qp_to_qp_ex(b->id->qp);
+	for (int i = 0; i < 300; i++) {
+		key = ibv_inc_rkey(key);
+		struct ibv_mw_bind_info bi = { .mr = b->mr, .addr = (uintptr_t)b->mem + 8192, .length = 64, .mw_access_flags = IBV_ACCESS_REMOTE_WRITE };
+		recv_at(a, 24, 16, 4);
+		ibv_wr_start(x);
+		x->wr_id = 25;
+		x->wr_flags = 0;
+		ibv_wr_bind_mw(x, mw, key, &bi);
+		x->wr_id = 26;
+		x->wr_flags = IBV_SEND_SIGNALED;
+		ibv_wr_send(x);
+		ibv_wr_set_inline_data(x, &key, 4);
+		CHECK(!ibv_wr_complete(x));
+		expect(b, 26, IBV_WC_SUCCESS);
+		expect(a, 24, IBV_WC_SUCCESS);
+		CHECK(!memcmp(a->mem + 16, &key, 4) && mw->rkey == key);
+		memcpy(a->mem, &i, 4);
+		struct ibv_sge s4 = { (uintptr_t)a->mem, 4, a->mr->lkey };
+		struct ibv_send_wr w4 = { .wr_id = 27, .opcode = IBV_WR_RDMA_WRITE, .sg_list = &s4, .num_sge = 1, .wr.rdma = { (uintptr_t)b->mem + 8192, key } };
+		struct ibv_send_wr done = { .wr_id = 28, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED };
+		w4.next = &done;
+		recv_at(b, 29, 0, 8);
+		CHECK(!ibv_post_send(a->id->qp, &w4, &bad));
+		expect(a, 28, IBV_WC_SUCCESS);
+		expect(b, 29, IBV_WC_SUCCESS);
+		CHECK(!memcmp(b->mem + 8192, &i, 4));
+		ibv_wr_start(x);
+		x->wr_id = 30;
+		ibv_wr_local_inv(x, key);
+		CHECK(!ibv_wr_complete(x));
+		expect(b, 30, IBV_WC_SUCCESS);
+	}
 	CHECK(!ibv_dealloc_mw(mw));
 }
 
