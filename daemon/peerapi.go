@@ -78,6 +78,9 @@ func (d *Daemon) describePeer(p *peer, streams streamCount) api.Peer {
 			v.Exports = append(v.Exports, e.Name)
 		}
 	}
+	for _, b := range p.cfg.Programs {
+		v.ProgramPorts = append(v.ProgramPorts, b.String())
+	}
 	if problem != nil {
 		v.State = api.PeerProblem
 	}

@@ -96,6 +96,9 @@ func (w *ironwarp) peerShow(c *cli.Context) error {
 				line("gateway", w.bad(p.Gateway))
 			}
 		}
+		if len(p.ProgramPorts) > 0 {
+			line("program ports", strings.Join(p.ProgramPorts, " "))
+		}
 		line("crc", p.CRC)
 		line("fpdu", p.FPDU)
 		line("connections", p.Connections)

@@ -123,8 +123,11 @@ type Peer struct {
 	Streams    int         `json:"streams"`
 	NarrowPath *NarrowPath `json:"narrow_path,omitempty"`
 	Exports    []string    `json:"exports"` // ours that it may attach
-	IPsec      *IPsec      `json:"ipsec,omitempty"`
-	Insecure   []string    `json:"insecure,omitempty"` // what weakens its protection by choice
+	// ProgramPorts are the blocks of TCP ports of ULPs whose programs may have streams with the peer, such
+	// as 18432/512.
+	ProgramPorts []string `json:"program_ports,omitempty"`
+	IPsec        *IPsec   `json:"ipsec,omitempty"`
+	Insecure     []string `json:"insecure,omitempty"` // what weakens its protection by choice
 	// CertExpires is when this host's certificate for the peer expires.
 	CertExpires time.Time `json:"cert_expires,omitzero"`
 }

@@ -348,7 +348,7 @@ func TestSampleShowsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(loud.Peers) != 6 || len(loud.Exports) != 3 || len(loud.Targets) != 1 || len(loud.ULPs) != 2 || !loud.Metrics.Listen.IsValid() || len(loud.IPsec.Profiles) != 1 {
+	if len(loud.Peers) != 6 || len(loud.Exports) != 3 || len(loud.Targets) != 1 || len(loud.ULPs) != 3 || !loud.Metrics.Listen.IsValid() || len(loud.IPsec.Profiles) != 1 {
 		t.Errorf("switched on: %+v", loud)
 	}
 	loud.Peers, loud.Exports, loud.Targets, loud.ULPs, loud.Metrics, loud.IPsec.Profiles, loud.positions = nil, nil, nil, nil, Metrics{}, nil, nil

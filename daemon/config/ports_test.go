@@ -112,6 +112,9 @@ func TestBlocksOfPortsAreLinksOfEachPath(t *testing.T) {
 	if p.SameEndpoints(q) || p.Equal(q) {
 		t.Error("a peer with another block of ports is the same")
 	}
+	if p.Protection, q.Protection = ProtectLoopback, ProtectLoopback; !p.SameEndpoints(q) || p.Equal(q) {
+		t.Error("without SAs streams end for another block of ports")
+	}
 }
 
 func TestFaultsOfPorts(t *testing.T) {
