@@ -197,6 +197,11 @@ func (h *host) echo(t *testing.T, refused func(error)) {
 // serve is echo until the returned function is called.
 func (h *host) serve(t *testing.T, refused func(error)) (end func()) {
 	t.Helper()
+	return h.serveAt(t, port, refused)
+}
+
+func (h *host) serveAt(t *testing.T, port uint16, refused func(error)) (end func()) {
+	t.Helper()
 	var ln *transport.Listener
 	err := h.Do(func() (err error) {
 		ln, err = transport.Listen(t.Context(), netip.AddrPortFrom(h.at(), port), &transport.Config{Protector: h.m,
