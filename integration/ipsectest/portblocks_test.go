@@ -220,7 +220,11 @@ func TestPeerWithAnotherBlockOfPortsIsRefused(t *testing.T) {
 					from, to = to, from
 				}
 				to.echoAt(t, blockMiddle, nil)
-				c, err := from.dialAt(t, to, blockMiddle, patience)
+				within := patience
+				if dials == "beta" {
+					within = 10 * time.Second // else it would dial for as long as it may
+				}
+				c, err := from.dialAt(t, to, blockMiddle, within)
 				if err == nil {
 					// Its host takes the child for whole until the other one has ended it.
 					err = pingWithin(c, "hello", 5*time.Second)
@@ -241,16 +245,18 @@ func TestPeerWithAnotherBlockOfPortsIsRefused(t *testing.T) {
 	}
 }
 
-// TestPeerWithoutTheBlockOfPortsIsRefused, with words that name its ports.
+// TestPeerWithoutTheBlockOfPortsIsRefused: its strongSwan narrows the child to what another link of it has
+// in common, if anything, or refuses it; either way the words name the ports.
 func TestPeerWithoutTheBlockOfPortsIsRefused(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	other := programsOfHost
 	other.Port = 20480
 	p.blocks(t, programsOfHost, other)
 	_, err := p.alpha.dialAt(t, p.beta, blockMiddle, patience)
-	if !errors.Is(err, negotiation.ErrTrafficSelectors) || !strings.Contains(err.Error(), "the peer does not have ports 18432-18943 between") {
+	if !errors.Is(err, negotiation.ErrTrafficSelectors) || !strings.Contains(err.Error(), "something else than ports 18432-18943 for this link") && !strings.Contains(err.Error(), "the peer does not have ports 18432-18943 between") {
 		t.Errorf("%v", err)
 	}
+	t.Log(err)
 }
 
 // TestKernelESPCarriesABlockOfPorts by policies with the block's mask, of strongSwan as of the guard.
