@@ -43,7 +43,7 @@ const largeESP = "Phase2DeleteLeavesTheStreamUp/IKEv1|GuardGoesAfterTheLastByteO
 	"|ChildDeletedTenTimes|WrongKey|WrongIdentity|NoESPAnywhere|DifferentNumbersOfChildSAs|IPv6StreamSurvives|OtherTrafficToThePeer" +
 	"|GuardIsIdempotent|GuardStaysWhenManager|SimultaneousInitiation|Swanctl|FindsItsConnectionUnloaded|IdleStreamOutlives|WireCut" +
 	"|ControlWithoutALimitOfBytes|StreamKeepsItsRoute|ControlALostSA|DoctorShowsThePlane|TestFragmentsOfWhat|DoesNotForwardThePortInClear" +
-	"|PeerWithoutAnSAIsNotAnswered|StreamThroughAGateway|ControlAGateway|NeighbourWritesNothing" +
+	"|PeerWithoutAnSAIsNotAnswered|StreamsOfABlockOfPorts|WithAnotherBlockOfPorts|WithoutTheBlockOfPorts|BlockOfPortsIsStopped|StreamThroughAGateway|ControlAGateway|NeighbourWritesNothing" +
 	"|KernelESPCarriesRDMAAsFastAsTCP|KernelESPCarriesOnWithoutCharonAndKeepsNoOrphans/tunnel|KernelDoesNotQuoteWhatESPCarried/IPv6" +
 	"|GuardGoesAfterTheLastByteOfItsLink/IPv4 dialled there|ControlWithoutTheGuardTheSamePackets|FloodsOfANeighbour|IdleChildIsReaped.*/IKEv1"
 
