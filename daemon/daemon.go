@@ -29,6 +29,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/metrics"
 	"github.com/ironwarp/ironwarp/daemon/probe"
+	"github.com/ironwarp/ironwarp/daemon/programs"
 	"github.com/ironwarp/ironwarp/daemon/repeats"
 	"github.com/ironwarp/ironwarp/daemon/sas"
 	"github.com/ironwarp/ironwarp/daemon/targets"
@@ -91,6 +92,7 @@ type Daemon struct {
 	peers     *peers
 	listeners *listen.Listeners
 	targets   *targets.Targets
+	programs  *programs.Programs
 
 	controlPath string // of the control socket
 	cfg         atomic.Pointer[config.Config]
@@ -262,6 +264,9 @@ func (d *Daemon) Close() error {
 	d.notify(sd.SdNotifyStopping)
 	// A socket of systemd's stays, and who may connect to it may start the daemon.
 	d.setSocketAccess(false)
+	if d.programs != nil {
+		d.programs.Close()
+	}
 	d.cancel()
 	var err error
 	for _, s := range []*http.Server{d.http, d.metrics} {

@@ -113,13 +113,19 @@ func TestInitiatorsUseADiskOverISER(t *testing.T) {
 // used is the registered memory of a service.
 func (h *host) used(t *testing.T, service string) int64 {
 	t.Helper()
+	return h.uses(t, service, "memory")
+}
+
+// uses is what a service or ULP has of a resource.
+func (h *host) uses(t *testing.T, service, resource string) int64 {
+	t.Helper()
 	r, err := h.api.Resources(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, u := range r.ULPs {
 		for _, x := range u.Uses {
-			if u.Name == service && x.Name == "memory" {
+			if u.Name == service && x.Name == resource {
 				return x.Used
 			}
 		}

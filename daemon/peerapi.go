@@ -53,6 +53,11 @@ func (d *Daemon) countStreams() map[transport.Identity]streamCount {
 		}
 		streams[qp.Peer()] = n
 	}
+	for _, s := range d.programs.Streams() {
+		n := streams[s.Peer]
+		n.all++
+		streams[s.Peer] = n
+	}
 	return streams
 }
 

@@ -271,4 +271,5 @@ func (d *Daemon) abortStreamsAt(id transport.Identity, at []netip.Addr, why erro
 			qp.Abort(why)
 		}
 	}
+	d.programs.EndPeer(id, at, why)
 }

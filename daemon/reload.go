@@ -133,6 +133,7 @@ func (d *Daemon) applyConfig(ctx context.Context, old, next *config.Config) []st
 	}
 	d.setUpPeers(ctx, added, false)
 	changed = append(changed, d.applyULPs(next)...)
+	d.programs.Reconsider()
 	d.disks.RestoreOrphans()
 	if forgot {
 		d.disks.SaveOrLog()

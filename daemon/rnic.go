@@ -35,6 +35,7 @@ func (d *Daemon) openRNIC() error {
 	}
 	d.probes = probe.NewServer(d.ulps[config.ServicePing], d.log)
 	d.targets = d.newTargets()
+	d.programs = d.newPrograms()
 	d.exports = export.New(export.Config{
 		LUNOpened: func(name string, storage block.Storage) { d.targets.SetStorage(name, storage) }, LUNClosing: d.targets.RemoveStorage, Resized: d.targets.Resized,
 		Log: d.log, StateDir: d.config().StateDir, Closing: d.opt.closing, Identities: d.allowedIdentities, EndStreams: d.abortStreams, Offered: d.endOvertrusted, NameOf: d.peers.nameOf,

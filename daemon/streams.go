@@ -38,6 +38,12 @@ func (d *Daemon) streams() []api.Stream {
 			BytesIn: s.RecvBytes, BytesOut: s.SendBytes, Trust: qp.PD().Trust().String(), Idle: idle[qp.ID()].Seconds(), Slow: slowPaths(qp.SlowPath()),
 		})
 	}
+	for _, s := range d.programs.Streams() {
+		out = append(out, api.Stream{
+			ID: streamID(s.ID), Peer: d.peers.nameOrIdentity(s.Peer), Identity: string(s.Peer), Service: cmp.Or(s.ULP, serviceOfRootsPrograms), Program: s.Program, PID: s.PID,
+			Transport: carrier.KindOf(s.Flow).String(), Flow: s.Flow.String(), Protection: s.Protection, Paused: s.Paused, AgeSeconds: now.Sub(s.Since).Seconds(), BytesIn: s.BytesIn, BytesOut: s.BytesOut,
+		})
+	}
 	slices.SortFunc(out, func(a, b api.Stream) int {
 		return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(b.AgeSeconds, a.AgeSeconds), cmp.Compare(a.ID, b.ID))
 	})
@@ -70,10 +76,12 @@ func (d *Daemon) killStream(id string) (api.Stream, error) {
 	if i < 0 {
 		return api.Stream{}, gone
 	}
-	if err := d.dev.Kill(n, "by request"); errors.Is(err, verbs.ErrNoStream) {
-		return api.Stream{}, gone
-	} else if err != nil {
-		return api.Stream{}, err
+	if !d.programs.Kill(n, errors.New("it was ended by request")) {
+		if err := d.dev.Kill(n, "by request"); errors.Is(err, verbs.ErrNoStream) {
+			return api.Stream{}, gone
+		} else if err != nil {
+			return api.Stream{}, err
+		}
 	}
 	d.log.Warn("stream was ended by request", "stream", all[i].ID, "peer", all[i].Peer, "service", all[i].Service)
 	return all[i], nil

@@ -35,6 +35,7 @@ func (d *Daemon) ulpRoutes() http.Handler {
 	stream(mux, "POST /v1/attachments", asCaller(d.disks.Attach))
 	get(mux, "DELETE /v1/attachments/{peer}/{export}", d.detachRoute)
 	stream(mux, "POST /v1/ping", asCaller(d.ping))
+	mux.HandleFunc("POST /v1/flows", d.flowsRoute)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		who := callerOf(r.Context())
 		respond(w, nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("ULP %s may not ask for %s %s", who.Name, r.Method, r.URL.Path),

@@ -161,10 +161,18 @@ func (e *Engine) listen(id *cmID, backlog int) syscall.Errno {
 		tc.OneFamily = false
 		cfg.Transport = &tc
 	}
-	ln, err := e.dev.Listen(e.ctx, at, cfg)
-	if err != nil && cfg.Transport != e.tc {
-		cfg.Transport = e.tc
-		ln, err = e.dev.Listen(e.ctx, at, cfg)
+	ports, err := e.ports(at)
+	var ln *verbs.Listener
+	for _, port := range ports {
+		at = netip.AddrPortFrom(at.Addr(), port)
+		if ln, err = e.dev.Listen(e.ctx, at, cfg); err != nil && cfg.Transport != e.tc {
+			own := cfg
+			own.Transport = e.tc
+			ln, err = e.dev.Listen(e.ctx, at, own)
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
 	}
 	if err != nil {
 		return e.errnoOf("listen", err)

@@ -3,13 +3,17 @@ package rdmalib
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 
 	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/transport/delegate"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -17,7 +21,10 @@ import (
 type Config struct {
 	// Protector vouches for all flows.
 	Protector transport.Protector
-	// Log takes what a program's errno can't say; nil: nothing is said.
+	// Ports are those at which a program may listen that asks for an address, and for any port if that is 0; or why it
+	// may not. Nil: what it asks for.
+	Ports func(at netip.AddrPort) ([]uint16, error)
+	// Log takes what a program's errno can't say, refusals as warnings; nil: nothing is said.
 	Log *slog.Logger
 	// NoCRC does without MPA's CRC where the peer agrees.
 	NoCRC bool
@@ -31,6 +38,9 @@ type Engine struct {
 	ulp *verbs.ULP
 	tc  *transport.Config
 	set verbs.Setup
+
+	ports func(netip.AddrPort) ([]uint16, error)
+	said  sync.Map // refusals that the log was told of
 
 	ctx  context.Context
 	stop context.CancelFunc
@@ -80,9 +90,12 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{log: cfg.Log, dev: dev, ulp: ulp, tc: &transport.Config{Protector: cfg.Protector, OneFamily: true, MaxPending: maxPending}, set: verbs.Setup{NoCRC: cfg.NoCRC}}
+	e := &Engine{log: cfg.Log, ports: cfg.Ports, dev: dev, ulp: ulp, tc: &transport.Config{Protector: cfg.Protector, OneFamily: true, MaxPending: maxPending}, set: verbs.Setup{NoCRC: cfg.NoCRC}}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
+	}
+	if e.ports == nil {
+		e.ports = func(at netip.AddrPort) ([]uint16, error) { return []uint16{at.Port()}, nil }
 	}
 	e.cm.init()
 	e.ctx, e.stop = context.WithCancel(context.Background())
@@ -157,7 +170,12 @@ func (e *Engine) errnoOf(what string, err error) syscall.Errno {
 	case errors.Is(err, context.DeadlineExceeded):
 		return syscall.ETIMEDOUT
 	case errors.Is(err, transport.ErrNotProtected):
+		if _, again := e.said.LoadOrStore(err.Error(), true); !again {
+			e.log.Warn(what+" is refused", "reason", err)
+		}
 		return syscall.EACCES
+	case errors.Is(err, delegate.ErrShort):
+		return syscall.ENOMEM
 	case errors.As(err, &number):
 		return number
 	}
@@ -240,4 +258,39 @@ func Lab(log *slog.Logger, peers ...netip.Addr) transport.Protector {
 		return transport.LoopbackOnly()
 	}
 	return transport.Plaintext(log, append(peers, netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())...)
+}
+
+// Delegated returns the Protector of a program whose flows the daemon protects, and the Ports of a Config for it. Within
+// this host nothing is asked.
+func Delegated(c *delegate.Client) (transport.Protector, func(netip.AddrPort) ([]uint16, error)) {
+	protector := transport.PerPeer(func(a netip.Addr) (transport.Protector, error) {
+		if a.IsLoopback() {
+			return transport.LoopbackOnly(), nil
+		}
+		return c, nil
+	})
+	return protector, func(at netip.AddrPort) ([]uint16, error) {
+		t := c.Terms()
+		switch {
+		case at.Addr().IsLoopback():
+			return []uint16{at.Port()}, nil
+		case !t.Listen:
+			return nil, fmt.Errorf("%w: ULP %s takes no connections: listen: true under its name in ulps: allows it", transport.ErrNotProtected, t.Account)
+		case at.Port() != 0 && t.Has(at.Port()):
+			return []uint16{at.Port()}, nil
+		}
+		var all []uint16
+		var words []string
+		for _, p := range t.Ports {
+			words = append(words, p.String())
+			for n := int(p.Low); n <= int(p.High); n++ {
+				all = append(all, uint16(n))
+			}
+		}
+		if at.Port() != 0 || len(all) == 0 {
+			return nil, fmt.Errorf("%w: port %d is none of those at which others may reach programs of yours (%s): choose one, or declare it by ports: under ulps: on both hosts", transport.ErrNotProtected, at.Port(), strings.Join(words, ", "))
+		}
+		rand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+		return all, nil
+	}
 }

@@ -156,7 +156,11 @@ func asJSON(c *cli.Context) bool {
 
 // client is the API of the daemon that the flags name.
 func (w *ironwarp) client(c *cli.Context) *api.Client {
-	return api.NewClient(cmp.Or(set(c, "socket"), os.Getenv("IRONWARP_SOCKET"), config.DefaultSocket))
+	return api.NewClient(controlSocket(c))
+}
+
+func controlSocket(c *cli.Context) string {
+	return cmp.Or(set(c, "socket"), os.Getenv("IRONWARP_SOCKET"), config.DefaultSocket)
 }
 
 // configPath is the main configuration file, and whether it was named.

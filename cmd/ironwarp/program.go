@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -11,6 +13,9 @@ import (
 	"syscall"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/transport/delegate"
 )
 
 // programUsage is the usage of arguments behind the first of which all are another program's.
@@ -21,9 +26,14 @@ func (w *ironwarp) runCommand() *cli.Command {
 		Name: "run", Usage: "run a program of libibverbs and librdmacm on IronWarp, without an adapter or a kernel module", ArgsUsage: programUsage,
 		Description: "The program finds one RDMA device, ironwarp0, which is iWARP, and connects by librdmacm (perftest: -R). Nothing of the system is\n" +
 			"changed: the program, and those that it starts, load another libibverbs.so.1.\n\n" +
+			"The daemon protects its streams, at the ports that the configurations of both hosts declare under ulps:\n\n" +
+			"   ironwarp run -- ib_write_bw -R -p 18515            on one host\n" +
+			"   ironwarp run -- ib_write_bw -R -p 18515 10.0.0.1   on the other\n\n" +
+			"With --lab there is no daemon and no IPsec, and the program reaches this host alone, and the --peer given in clear:\n\n" +
 			"   ironwarp run --lab -- ib_write_bw -R & ironwarp run --lab -- ib_write_bw -R 127.0.0.1",
 		Action: w.runProgram,
 		Flags: []cli.Flag{
+			socketFlag(),
 			&cli.BoolFlag{Name: "lab", Usage: "without IPsec: reach this host, by its loopback addresses, and the --peer given"},
 			&cli.StringSliceFlag{Name: "peer", Usage: "with --lab: an `ADDRESS` that is reached in clear, may be given again"},
 			&cli.StringFlag{Name: "log", Usage: "append to `FILE` what goes on, for which a program has no words"},
@@ -34,11 +44,9 @@ func (w *ironwarp) runCommand() *cli.Command {
 func (w *ironwarp) runProgram(c *cli.Context) error {
 	switch {
 	case c.Args().Len() == 0:
-		return &usageError{msg: "which program?", fix: "ironwarp run --lab -- ibv_devinfo"}
+		return &usageError{msg: "which program?", fix: "ironwarp run -- ibv_devinfo"}
 	case !c.Bool("lab") && c.IsSet("peer"):
 		return &usageError{msg: "--peer is for --lab", fix: "add --lab: what goes to that host is in clear then"}
-	case !c.Bool("lab"):
-		return &usageError{msg: "programs run within this host, or in clear, so far", fix: "--lab says that this is meant"}
 	}
 	peers := c.StringSlice("peer")
 	for i, p := range peers {
@@ -56,14 +64,23 @@ func (w *ironwarp) runProgram(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	reach := "IRONWARP_LAB=" + strings.Join(peers, ",")
+	if !c.Bool("lab") {
+		socket, err := w.programSocket(c)
+		if err != nil {
+			return err
+		}
+		reach = "IRONWARP_SOCKET=" + socket
+	}
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
-		return strings.HasPrefix(s, "LD_LIBRARY_PATH=") || strings.HasPrefix(s, "IRONWARP_LAB=") || strings.HasPrefix(s, "IRONWARP_RDMA_LOG=")
+		name, _, _ := strings.Cut(s, "=")
+		return slices.Contains([]string{"LD_LIBRARY_PATH", "IRONWARP_LAB", "IRONWARP_SOCKET", "IRONWARP_RDMA_LOG"}, name)
 	})
 	search := dir
 	if old := os.Getenv("LD_LIBRARY_PATH"); old != "" {
 		search += ":" + old
 	}
-	env = append(env, "LD_LIBRARY_PATH="+search, "IRONWARP_LAB="+strings.Join(peers, ","))
+	env = append(env, "LD_LIBRARY_PATH="+search, reach)
 	if name := c.String("log"); name != "" {
 		if name, err = filepath.Abs(name); err != nil {
 			return err
@@ -74,6 +91,28 @@ func (w *ironwarp) runProgram(c *cli.Context) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
+}
+
+// programSocket is the daemon's control socket, after a look at whether it takes programs of this user.
+func (w *ironwarp) programSocket(c *cli.Context) (string, error) {
+	socket, err := filepath.Abs(controlSocket(c))
+	if err != nil {
+		return "", err
+	}
+	client, err := delegate.New(c.Context, func(ctx context.Context) (*net.UnixConn, error) { return api.DialFlows(ctx, socket) }, nil)
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	if t := client.Terms(); len(t.Ports) == 0 {
+		account := "root"
+		if t.Account != "" {
+			account = "ULP " + t.Account
+		}
+		return "", &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("%s has no ports for streams of programs", account),
+			Fix: "declare some in the configuration of both hosts, under ulps:, such as `- {name: rdma, peers: [NAME], ports: [18432/512], listen: true}`; or say --lab, for streams within this host"}
+	}
+	return socket, nil
 }
 
 // libraries finds the folder with libibverbs.so.1 and libironwarp-rnic.so: where `make rdma` puts it, or `make install`.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -116,11 +117,16 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 		return resp, nil
 	}
 	defer resp.Body.Close()
+	return nil, refusal(resp)
+}
+
+// refusal is the error that the daemon has answered.
+func refusal(resp *http.Response) error {
 	var e Error
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&e); err != nil || e.Message == "" {
-		return nil, &Error{Code: CodeInternal, Message: fmt.Sprintf("the daemon at %s answered %s to %s %s", c.socket, resp.Status, method, path), Fix: "is it an ironwarp daemon of this version? See `ironwarp version`"}
+		return &Error{Code: CodeInternal, Message: fmt.Sprintf("the daemon answered %s to %s %s", resp.Status, resp.Request.Method, resp.Request.URL.Path), Fix: "is it an ironwarp daemon of this version? See `ironwarp version`"}
 	}
-	return nil, &e
+	return &e
 }
 
 // call makes a request and reads its answer into out, if that is not nil.
@@ -380,3 +386,61 @@ func (c *Client) Ping(ctx context.Context, req PingRequest, on func(Event)) (v P
 func (c *Client) Bench(ctx context.Context, req BenchRequest, on func(Event)) (v BenchResult, err error) {
 	return v, c.stream(ctx, "/v1/bench", req, &v, on)
 }
+
+// FlowsProtocol is what a program asks for that has flows of its own; its connection is one of package transport/delegate
+// then.
+const FlowsProtocol = "ironwarp-flows/1"
+
+// DialFlows connects a program. It fails as each call does.
+func DialFlows(ctx context.Context, socket string) (*net.UnixConn, error) {
+	c := NewClient(socket)
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, c.explainDial(err)
+	}
+	unix := conn.(*net.UnixConn)
+	if err := UpgradeFlows(ctx, unix); err != nil {
+		unix.Close()
+		return nil, err
+	}
+	return unix, nil
+}
+
+// UpgradeFlows is DialFlows on a connection to the control socket, which remains the caller's.
+func UpgradeFlows(ctx context.Context, conn *net.UnixConn) error {
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	err := upgrade(ctx, conn)
+	if !stop() {
+		return ctx.Err()
+	}
+	return err
+}
+
+func upgrade(ctx context.Context, conn *net.UnixConn) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://ironwarp/v1/flows", nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", FlowsProtocol)
+	if err := req.Write(conn); err != nil {
+		return err
+	}
+	// Byte by byte: what is behind the header is not HTTP any more.
+	in := bufio.NewReaderSize(&oneByte{conn}, 16)
+	resp, err := http.ReadResponse(in, req)
+	if err != nil {
+		return &Error{Code: CodeUnavailable, Message: fmt.Sprintf("the daemon does not take programs now (%v)", err), Fix: "its log says why"}
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return nil
+	}
+	return refusal(resp)
+}
+
+// oneByte reads one byte at a time.
+type oneByte struct{ io.Reader }
+
+func (r *oneByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(len(p), 1)]) }

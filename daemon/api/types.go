@@ -249,6 +249,8 @@ type Stream struct {
 	Peer       string  `json:"peer"`
 	Identity   string  `json:"identity"` // what IKE authenticated
 	Service    string  `json:"service"`
+	Program    string  `json:"program,omitempty"` // that carries it, as it calls itself; "": the daemon
+	PID        int32   `json:"pid,omitempty"`
 	Transport  string  `json:"transport"` // tcp, sctp, sctp-udp
 	Flow       string  `json:"flow"`
 	Protection string  `json:"protection"`
@@ -256,7 +258,7 @@ type Stream struct {
 	AgeSeconds float64 `json:"age_seconds"`
 	BytesIn    uint64  `json:"bytes_in"`
 	BytesOut   uint64  `json:"bytes_out"`
-	Trust      string  `json:"trust"`        // the trust model that it runs under
+	Trust      string  `json:"trust"`        // the trust model that it runs under; "": that of a program
 	Idle       float64 `json:"idle_seconds"` // since it last moved something
 	// Slow counts the slow paths that the peer made it take; kinds with none are left out.
 	Slow []SlowPath `json:"slow_path,omitempty"`

@@ -172,6 +172,13 @@ type Conn struct {
 	leave func()
 }
 
+// Detach gives up the connection's place without closing it, and returns what is below it.
+func (c *Conn) Detach() *net.UnixConn {
+	c.leave()
+	u, _ := c.Conn.(*net.UnixConn)
+	return u
+}
+
 // Close closes the connection and gives up its place. It fails as that below does.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()

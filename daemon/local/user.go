@@ -18,6 +18,7 @@ import (
 type User struct {
 	UID  uint32
 	GIDs []uint32
+	PID  int32 // for messages: it may be another's by now
 }
 
 // IsRoot reports whether it is root, or the user that the daemon runs as.
@@ -46,7 +47,7 @@ func userOf(c net.Conn) (User, error) {
 		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
 			return
 		}
-		u.UID = cred.Uid
+		u.UID, u.PID = cred.Uid, cred.Pid
 		u.GIDs, err = peerGroups(int(fd))
 		u.GIDs = append(u.GIDs, cred.Gid)
 	})

@@ -68,6 +68,9 @@ const (
 	LocalPeer             // R1: a ULP uses the peers and exports that it may
 	LocalShare            // R2: a ULP's part of the control socket is bounded
 	LocalBody             // R2: a request is short
+	ProgramPort           // R1: a program has streams at the ports of its ULP
+	ProgramSocket         // R1: a program's flow is what the kernel says of its socket
+	ProgramEnd            // R1: a program's flows end when nobody vouches for them
 
 	// What keeps written data as it is, which integration/history has a scene for.
 

@@ -1,8 +1,9 @@
 // Command rnic is package rdmalib as a C library, libironwarp-rnic.so, which libibverbs.so.1 of ../c loads at a program's
 // first use of the device. Its functions are those of struct iw_engine of ../c/engine.h.
 //
-// IRONWARP_LAB, if set, is what `ironwarp run --lab` allows: addresses of hosts to reach in clear, separated by commas;
-// this host is always allowed. IRONWARP_RDMA_LOG is a file for what errno can't say.
+// IRONWARP_SOCKET is the control socket of the daemon that protects the program's streams. IRONWARP_LAB, if set, is what
+// `ironwarp run --lab` allows instead: addresses of hosts to reach in clear, separated by commas; this host is always
+// allowed. What errno can't say of a refusal goes to standard error, and the rest to the file that IRONWARP_RDMA_LOG names.
 package main
 
 /*
@@ -13,15 +14,22 @@ static inline void iw_tell(iw_async_fn f, uint32_t kind, uint32_t handle) { f(ki
 import "C"
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 
+	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/rdmalib"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/transport/delegate"
 )
 
 func main() {}
@@ -30,28 +38,20 @@ var e *rdmalib.Engine
 
 //export iwgo_start
 func iwgo_start(f C.iw_async_fn) C.int {
-	log := slog.New(slog.DiscardHandler)
+	var handler slog.Handler = slog.DiscardHandler
 	if name := os.Getenv("IRONWARP_RDMA_LOG"); name != "" {
 		file, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "ironwarp: IRONWARP_RDMA_LOG: %v\n", err)
 		} else {
-			log = slog.New(slog.NewTextHandler(file, &slog.HandlerOptions{Level: slog.LevelDebug})).With("pid", os.Getpid())
+			handler = slog.NewTextHandler(file, &slog.HandlerOptions{Level: slog.LevelDebug}).WithAttrs([]slog.Attr{slog.Int("pid", os.Getpid())})
 		}
 	}
-	var peers []netip.Addr
-	for s := range strings.SplitSeq(os.Getenv("IRONWARP_LAB"), ",") {
-		if s == "" {
-			continue
-		}
-		a, err := netip.ParseAddr(s)
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "ironwarp: IRONWARP_LAB: %v\n", err)
-			return C.int(syscall.EINVAL)
-		}
-		peers = append(peers, a)
+	cfg := rdmalib.Config{Log: slog.New(slog.NewMultiHandler(handler, warnings{}))}
+	if errno := protect(&cfg, slog.New(handler)); errno != 0 {
+		return C.int(errno)
 	}
-	engine, err := rdmalib.New(rdmalib.Config{Protector: rdmalib.Lab(log, peers...), Log: log})
+	engine, err := rdmalib.New(cfg)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "ironwarp: %v\n", err)
 		return C.int(syscall.ENOMEM)
@@ -59,6 +59,66 @@ func iwgo_start(f C.iw_async_fn) C.int {
 	e = engine
 	e.Events(func(kind, handle uint32) { C.iw_tell(f, C.uint32_t(kind), C.uint32_t(handle)) })
 	return 0
+}
+
+// protect chooses who protects the program's streams.
+func protect(cfg *rdmalib.Config, quiet *slog.Logger) syscall.Errno {
+	lab, ok := os.LookupEnv("IRONWARP_LAB")
+	if !ok {
+		ctx, cancel := context.WithTimeout(context.Background(), connectTime)
+		defer cancel()
+		client, err := delegate.New(ctx, dial, cfg.Log)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "ironwarp: %v\n", err)
+			return syscall.EACCES
+		}
+		cfg.Protector, cfg.Ports = rdmalib.Delegated(client)
+		return 0
+	}
+	var peers []netip.Addr
+	for s := range strings.SplitSeq(lab, ",") {
+		if s == "" {
+			continue
+		}
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "ironwarp: IRONWARP_LAB: %v\n", err)
+			return syscall.EINVAL
+		}
+		peers = append(peers, a)
+	}
+	cfg.Protector = rdmalib.Lab(quiet, peers...)
+	return 0
+}
+
+// connectTime bounds the wait for the daemon when the device is first used.
+const connectTime = 10 * time.Second
+
+// dial connects to the daemon. A refusal is final: the user may have no streams.
+func dial(ctx context.Context) (*net.UnixConn, error) {
+	conn, err := api.DialFlows(ctx, os.Getenv("IRONWARP_SOCKET"))
+	var refused *api.Error
+	if errors.As(err, &refused) && refused.Code == api.CodeForbidden {
+		err = fmt.Errorf("%w: %w", transport.ErrNotProtected, err)
+	}
+	return conn, err
+}
+
+// warnings go to standard error, in words.
+type warnings struct{}
+
+func (warnings) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (w warnings) WithAttrs([]slog.Attr) slog.Handler         { return w }
+func (w warnings) WithGroup(string) slog.Handler              { return w }
+
+func (warnings) Handle(_ context.Context, r slog.Record) error {
+	line := "ironwarp: " + r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		line += ", " + a.Key + ": " + a.Value.String()
+		return true
+	})
+	_, err := fmt.Fprintln(os.Stderr, line)
+	return err
 }
 
 // handle stores one, and returns an errno.

@@ -22,7 +22,7 @@ var layers = [][]string{
 	{"integration"},
 	{"cmd/ironwarp", "rdmalib/rnic"},
 	{"daemon"},
-	{"daemon/attach", "daemon/carrier", "daemon/sas", "daemon/export", "daemon/targets", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor"}, // rooms: none knows another
+	{"daemon/attach", "daemon/carrier", "daemon/sas", "daemon/export", "daemon/targets", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor", "daemon/programs"}, // rooms: none knows another
 	{"daemon/local", "daemon/probe", "daemon/device", "daemon/listen"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
@@ -51,6 +51,7 @@ var layers = [][]string{
 	{"ipsec/pad", "ipsec/flow"},
 	{"ipsec/guard", "ipsec/profile", "ipsec/charon", "ipsec/lanestate", "ipsec/auth"},
 	{"ipsec/esp", "ipsec/pki"},
+	{"transport/delegate"},
 	{"verbs/verbstest"}, // an in-memory network, for tests of the packages above
 	{"transport"},
 	{"transport/ksctp", "transport/sctp"}, // they meet in assoc.Association

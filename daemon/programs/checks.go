@@ -1,0 +1,24 @@
+//go:build !weakened
+
+package programs
+
+import (
+	"github.com/ironwarp/ironwarp/daemon/local"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// The checks of docs/security.md, one function each. weakened.go has them with switches.
+
+// R1, RFC 5042 section 3: a program has streams with the peers and at the ports of its user's ULP, and takes connections if
+// that may.
+func mayUsePort(who local.Caller, peer string, port uint16) bool { return ownsPort(who, peer, port) }
+func mayListen(who local.Caller) bool                            { return listens(who) }
+
+// R1: its flows end when nobody vouches for them any more.
+func endsWithSession() bool { return true }
+
+// R2: what it has counts against its ULP and the peer.
+func counts(*verbs.ULP) bool { return true }
+
+// R1: a flow that has the same socket as another is not a second one.
+func isKnown(same *flow) bool { return same != nil }

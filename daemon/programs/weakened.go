@@ -1,0 +1,17 @@
+//go:build weakened
+
+package programs
+
+import (
+	"github.com/ironwarp/ironwarp/daemon/local"
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+func mayUsePort(who local.Caller, peer string, port uint16) bool {
+	return ownsPort(who, peer, port) || !checks.On(checks.ProgramPort)
+}
+func mayListen(who local.Caller) bool { return listens(who) || !checks.On(checks.ProgramPort) }
+func endsWithSession() bool           { return checks.On(checks.ProgramEnd) }
+func counts(*verbs.ULP) bool          { return checks.On(checks.PeerQuota) }
+func isKnown(same *flow) bool         { return same != nil && checks.On(checks.ProgramSocket) }

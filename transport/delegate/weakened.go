@@ -1,0 +1,7 @@
+//go:build weakened
+
+package delegate
+
+import "github.com/ironwarp/ironwarp/internal/checks"
+
+func isForeign(its, ours uint64) bool { return its != ours && checks.On(checks.ProgramSocket) }

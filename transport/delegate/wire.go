@@ -1,0 +1,229 @@
+package delegate
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+const (
+	// maxMessage bounds a message, in bytes without its length. Reasons are the longest part of one.
+	maxMessage = 4 << 10
+	// maxReason bounds what is told of an error, in bytes.
+	maxReason = 2 << 10
+	// sendTime bounds the sending of a message to an end that does not read.
+	sendTime = 10 * time.Second
+	// maxSockets is how many sockets may have come before the messages that are about them. A message brings one.
+	maxSockets = 4
+)
+
+// What a message is.
+const (
+	opPorts   = "ports"
+	opPrepare = "prepare"
+	opAdmit   = "admit"
+	opDone    = "done"
+	opAnswer  = "answer"
+	opEnded   = "ended"
+	opTerms   = "terms"
+)
+
+// message is one of either direction; the comments say which fields go with what.
+type message struct {
+	Op       string         `json:"op"`
+	ID       uint64         `json:"id,omitempty"`       // of the request, in all that is about it
+	Protocol int            `json:"protocol,omitempty"` // ports, prepare
+	Local    netip.AddrPort `json:"local,omitzero"`
+	Remote   netip.AddrPort `json:"remote,omitzero"`
+	Outgoing bool           `json:"outgoing,omitempty"` // admit
+	Low      uint16         `json:"low,omitempty"`      // answer to ports
+	High     uint16         `json:"high,omitempty"`
+	Peer     string         `json:"peer,omitempty"` // answer to admit
+	Kind     string         `json:"kind,omitempty"`
+	Failure  string         `json:"failure,omitempty"` // answer, ended
+	Reason   string         `json:"reason,omitempty"`
+	Terms    *Terms         `json:"terms,omitempty"` // terms
+}
+
+func (m *message) flow() transport.Flow {
+	return transport.Flow{Protocol: transport.Protocol(m.Protocol), Local: m.Local, Remote: m.Remote}
+}
+
+// Terms are what a program may have, as the daemon says when it connects and when they change.
+type Terms struct {
+	// Account is the name by which the daemon knows the user; "" is root.
+	Account string `json:"account,omitempty"`
+	// Ports are those of its flows with other hosts, on the side that is dialled.
+	Ports []Ports `json:"ports"`
+	// Listen says that it may take connections.
+	Listen bool `json:"listen,omitempty"`
+}
+
+// Ports are a range of ports, both ends included.
+type Ports struct {
+	Low  uint16 `json:"low"`
+	High uint16 `json:"high"`
+}
+
+func (p Ports) String() string {
+	if p.Low == p.High {
+		return fmt.Sprint(p.Low)
+	}
+	return fmt.Sprintf("%d to %d", p.Low, p.High)
+}
+
+// Has reports whether a port is one of them.
+func (t *Terms) Has(port uint16) bool {
+	for _, p := range t.Ports {
+		if p.Low <= port && port <= p.High {
+			return true
+		}
+	}
+	return false
+}
+
+// parse reads one message, without its length.
+func parse(b []byte) (m message, err error) {
+	if err := json.Unmarshal(b, &m); err != nil {
+		return m, fmt.Errorf("delegate: a message is no JSON object of this protocol: %w", err)
+	}
+	return m, nil
+}
+
+// link is a connection on which messages and sockets are sent and received.
+type link struct {
+	*net.UnixConn
+
+	sending sync.Mutex
+
+	in      []byte // received, and not parsed yet; one goroutine receives
+	sockets []*Socket
+	trash   *Trash // nil: no socket is expected
+}
+
+// send sends a message, and a socket with it unless fd is negative. It fails with the connection's error, and the
+// connection is of no use then.
+func (l *link) send(m *message, fd int) error {
+	m.Reason = m.Reason[:min(len(m.Reason), maxReason)]
+	body, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if len(body) > maxMessage {
+		return fmt.Errorf("delegate: a message of %d bytes, at most %d are possible", len(body), maxMessage)
+	}
+	b := append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...)
+	var rights []byte
+	if fd >= 0 {
+		rights = unix.UnixRights(fd)
+	}
+	l.sending.Lock()
+	defer l.sending.Unlock()
+	if err := l.SetWriteDeadline(time.Now().Add(sendTime)); err != nil {
+		return err
+	}
+	n, _, err := l.WriteMsgUnix(b, rights, nil)
+	if err == nil && n < len(b) {
+		_, err = l.Write(b[n:])
+	}
+	if err != nil {
+		l.Close() // half a message is none, and the receiver finds out
+	}
+	return err
+}
+
+// isEnd reports whether an error of a link means that the other end has closed it, or this one.
+func isEnd(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// receive waits for a message. The socket that came with it is taken by socket.
+func (l *link) receive() (message, error) {
+	for {
+		if len(l.in) >= 4 {
+			n := binary.BigEndian.Uint32(l.in)
+			if n > maxMessage {
+				return message{}, fmt.Errorf("delegate: a message of %d bytes, at most %d are possible", n, maxMessage)
+			}
+			if len(l.in) >= 4+int(n) {
+				m, err := parse(l.in[4 : 4+n])
+				l.in = append(l.in[:0], l.in[4+n:]...)
+				return m, err
+			}
+		}
+		if err := l.fill(); err != nil {
+			return message{}, err
+		}
+	}
+}
+
+// fill receives some bytes, and what sockets come with them. Linux ends a read behind those that have a socket.
+func (l *link) fill() error {
+	var b [maxMessage + 4]byte
+	oob := make([]byte, unix.CmsgSpace(4*maxSockets))
+	n, oobn, flags, _, err := l.ReadMsgUnix(b[:], oob)
+	if rights, rerr := l.socketsOf(oob[:oobn]); rerr != nil {
+		err = errors.Join(err, rerr)
+	} else {
+		l.sockets = append(l.sockets, rights...)
+	}
+	switch {
+	case err != nil:
+		return err
+	case flags&unix.MSG_CTRUNC != 0 || len(l.sockets) > maxSockets:
+		return fmt.Errorf("delegate: more than %d sockets that no message is about", maxSockets)
+	case n == 0:
+		return io.EOF
+	}
+	l.in = append(l.in, b[:n]...)
+	return nil
+}
+
+func (l *link) socketsOf(oob []byte) (sockets []*Socket, err error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	all, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		fds, err := unix.ParseUnixRights(&all[i])
+		if err != nil {
+			continue // of another kind
+		}
+		for _, fd := range fds {
+			sockets = append(sockets, &Socket{fd: fd, trash: l.trash})
+		}
+	}
+	return sockets, nil
+}
+
+// socket is the one that came with the message that was received last; nil: there is none.
+func (l *link) socket() *Socket {
+	if len(l.sockets) == 0 {
+		return nil
+	}
+	s := l.sockets[0]
+	l.sockets = l.sockets[1:]
+	return s
+}
+
+// closeSockets closes those that nobody has taken.
+func (l *link) closeSockets() {
+	for _, s := range l.sockets {
+		s.close()
+	}
+	l.sockets = nil
+}
