@@ -125,9 +125,9 @@ func (x *examination) daemon(a daemonState) {
 		f.Found += fmt.Sprintf("; it uses %s, and what is said here is about %s", used, x.opt.Config)
 		f.Do = append(f.Do, "ironwarp doctor --config "+used)
 	}
-	// With ULPs everybody may connect: the daemon asks the kernel for the user.
+	// With ULPs of users everybody may connect: the daemon asks the kernel for the user.
 	if a.ulps != nil {
-		checkSocketAccess(&f, a.socket, slices.ContainsFunc(a.ulps, func(u api.ULP) bool { return u.Problem == nil }))
+		checkSocketAccess(&f, a.socket, slices.ContainsFunc(a.ulps, func(u api.ULP) bool { return u.Problem == nil && len(u.Users)+len(u.Groups) > 0 }))
 	}
 	x.addFinding(f)
 	for _, p := range st.Peers {
