@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -177,28 +178,17 @@ func TestPrograms(t *testing.T) {
 		t.Skip("make interop runs it; alone it is run with IRONWARP_PROGRAMS=1")
 	}
 	t.Run("device", device)
-	t.Run("verbs", func(t *testing.T) {
-		t.Attr("row", "a program of our own: ibv_wr_*, extended and resized completion queues, windows, shared receive queues, statuses")
-		allIsWell(t, "verbs.c", nil)
+	for _, x := range own {
+		t.Run(x.name, func(t *testing.T) {
+			t.Attr("row", "a program of our own: "+x.row)
+			allIsWell(t, x.name+".c", nil, x.args...)
+		})
+	}
+	t.Run("plugin", func(t *testing.T) {
+		t.Attr("row", "a program of our own: plugins that are loaded, used and unloaded again and again, from a program without RDMA, also with signals")
+		allIsWell(t, "plugin.c", nil, plugins(t)...)
 	})
-	t.Run("stress", func(t *testing.T) {
-		t.Attr("row", "a program of our own: 64 threads that post to one queue pair, fork before and after the device's use, an exit in the middle")
-		allIsWell(t, "stress.c", nil)
-	})
-	t.Run("verbs under AddressSanitizer", func(t *testing.T) {
-		t.Attr("row", "the same, with AddressSanitizer in libibverbs.so.1")
-		dir := t.TempDir()
-		build := exec.CommandContext(t.Context(), "go", "run", "./internal/tools/rdmalib", "-sanitize", "address", "-out", dir)
-		build.Dir = "../.."
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		lib, err := exec.CommandContext(t.Context(), "gcc", "-print-file-name=libasan.so").Output()
-		if err != nil {
-			t.Skipf("needs gcc: %v", err)
-		}
-		allIsWell(t, "verbs.c", []string{"LD_LIBRARY_PATH=" + dir, "IRONWARP_LAB=", "LD_PRELOAD=" + strings.TrimSpace(string(lib))})
-	})
+	t.Run("AddressSanitizer", sanitized)
 	t.Run("file copied", fileCopied)
 	t.Run("sockets", socketsAreRDMA)
 	t.Run("fio", fioVerified)
@@ -245,24 +235,99 @@ func device(t *testing.T) {
 	}
 }
 
+// own are programs of our own, in testdata.
+var own = []struct {
+	name, row string
+	args      []string
+	sanitized []string // its arguments under AddressSanitizer, with which it is slow
+}{
+	{name: "verbs", row: "ibv_wr_*, extended and resized completion queues, windows, shared receive queues, lists of 30, statuses"},
+	{name: "stress", row: "64 threads that post to one queue pair, fork before and after the device's use, an exit in the middle"},
+	{name: "churn", row: "10,000 connects and disconnects, after which no files, threads and memory are left", sanitized: []string{"500"}},
+	{name: "many", row: "2,000 queue pairs at once that all move data"},
+	{name: "signals", row: "handlers set before the device's first use and after it, timers without SA_RESTART, a fault, SIGPIPE, sigtimedwait"},
+	{name: "exits", row: "ends in the middle of everything: exit in another thread and in a handler, main's return, handlers of atexit"},
+}
+
 // allIsWell runs a program of our own, by the command or in an environment.
-func allIsWell(t *testing.T, source string, env []string) {
+func allIsWell(t *testing.T, source string, env []string, args ...string) {
 	t.Helper()
 	bin := ironwarp(t, "gcc")
-	program := filepath.Join(t.TempDir(), "program")
-	if out, err := exec.CommandContext(t.Context(), "gcc", "-Wall", "-o", program, filepath.Join("testdata", source), "-libverbs", "-lrdmacm", "-lpthread").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	program := compiled(t, source, "program", "-lrdmacm", "-libverbs", "-lpthread")
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, "run", "--lab", program)
+	cmd := exec.CommandContext(ctx, bin, append([]string{"run", "--lab", program}, args...)...)
 	if env != nil {
-		cmd = exec.CommandContext(ctx, program)
+		cmd = exec.CommandContext(ctx, program, args...)
 		cmd.Env = append(os.Environ(), env...)
 	}
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "all is well") {
-		t.Errorf("%v\n%s", err, out)
+	// A child that is left has no part in the output.
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	err = cmd.Run()
+	text, _ := os.ReadFile(out.Name())
+	if err != nil || !strings.Contains(string(text), "all is well") {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// compiled is a program of testdata, or a library.
+func compiled(t *testing.T, source, name string, flags ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	args := append([]string{"-Wall", "-g", "-Wl,--as-needed", "-o", file, filepath.Join("testdata", source)}, flags...)
+	if out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return file
+}
+
+// plugins are those of plugin.c: one with librdmacm, and one without.
+func plugins(t *testing.T) []string {
+	t.Helper()
+	ironwarp(t, "gcc")
+	return []string{
+		compiled(t, "plugin.c", "plugin.so", "-DPLUGIN", "-shared", "-fPIC", "-lrdmacm", "-libverbs"),
+		compiled(t, "plugin.c", "bare.so", "-DBARE", "-shared", "-fPIC", "-libverbs"),
+	}
+}
+
+// sanitized: the C library does no harm to memory, whatever programs do.
+func sanitized(t *testing.T) {
+	t.Attr("row", "all of these, with AddressSanitizer in libibverbs.so.1")
+	ironwarp(t, "gcc")
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "run", "./internal/tools/rdmalib", "-sanitize", "address", "-out", dir)
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	lib, err := exec.CommandContext(t.Context(), "gcc", "-print-file-name=libasan.so").Output()
+	if err != nil {
+		t.Skipf("needs gcc: %v", err)
+	}
+	// What ends in the middle gives nothing back; what is freed is kept no longer than memory is measured.
+	env := []string{"LD_LIBRARY_PATH=" + dir, "IRONWARP_LAB=", "LD_PRELOAD=" + strings.TrimSpace(string(lib)), "ASAN_OPTIONS=quarantine_size_mb=1"}
+	for _, x := range own {
+		t.Run(x.name, func(t *testing.T) {
+			env := env
+			if x.name == "exits" {
+				env = append(slices.Clone(env), "ASAN_OPTIONS=detect_leaks=0")
+			}
+			args := x.args
+			if x.sanitized != nil {
+				args = x.sanitized
+			}
+			allIsWell(t, x.name+".c", env, args...)
+		})
+	}
+	t.Run("plugin", func(t *testing.T) { // librdmacm gives nothing back when it is unloaded
+		allIsWell(t, "plugin.c", append(slices.Clone(env), "ASAN_OPTIONS=detect_leaks=0"), plugins(t)...)
+	})
 }
 
 // fileCopied: rcopy, over rsockets, copies a file as it is.

@@ -206,7 +206,7 @@ int iw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr *
 {
 	enum { BATCH = 16 };
 	struct iw_qp *q = (struct iw_qp *)qp;
-	const struct iw_engine *e = engine();
+	const struct iw_engine *e = engine_to_post();
 	if (!e) {
 		*bad = wr;
 		return errno;
@@ -229,7 +229,10 @@ int iw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr *
 		}
 		if (err && n > 0)
 			s[n - 1].flags &= ~IW_MORE;
+		sigset_t was;
+		hold(&was);
 		int rc = n ? e->post_send(q->handle, s, n, &done) : 0;
+		release(&was);
 		give_room(q, n - done);
 		struct ibv_send_wr *at = first;
 		for (uint32_t i = 0; i < done; i++, at = at->next)
@@ -247,19 +250,23 @@ int iw_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *b) { re
 
 static int post_recvs(int (*post)(uint32_t, uint64_t, struct iw_sge *, uint32_t), uint32_t handle, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
+	sigset_t was;
+	int err = 0;
+	hold(&was);
 	for (; wr; wr = wr->next) {
-		int err = wr->num_sge < 0 || wr->num_sge > IW_MAX_SGE ? EINVAL : post(handle, wr->wr_id, (void *)wr->sg_list, wr->num_sge);
+		err = wr->num_sge < 0 || wr->num_sge > IW_MAX_SGE ? EINVAL : post(handle, wr->wr_id, (void *)wr->sg_list, wr->num_sge);
 		if (err) {
 			*bad = wr;
-			return err;
+			break;
 		}
 	}
-	return 0;
+	release(&was);
+	return err;
 }
 
 int iw_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-	const struct iw_engine *e = engine();
+	const struct iw_engine *e = engine_to_post();
 	if (!e || qp->srq) {
 		*bad = wr;
 		return e ? EINVAL : errno;
@@ -269,7 +276,7 @@ int iw_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr *
 
 int iw_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-	const struct iw_engine *e = engine();
+	const struct iw_engine *e = engine_to_post();
 	if (!e) {
 		*bad = wr;
 		return errno;

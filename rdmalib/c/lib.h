@@ -6,6 +6,7 @@
 #endif
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,9 @@
 // engine loads the engine at the first use. It returns NULL and sets errno if that fails, or in a child of fork: a
 // Go runtime is not there after it.
 const struct iw_engine *engine(void);
+
+// engine_to_post is engine for the data path. Its calls stand between hold and release.
+const struct iw_engine *engine_to_post(void);
 
 // started_by_run reports whether somebody has said what the program's RDMA may reach; if not it says so, and sets errno.
 int started_by_run(void);
@@ -103,6 +107,25 @@ int iw_make_builder(struct iw_qp *);
 void iw_free_builder(struct iw_qp *);
 struct ibv_mw *iw_alloc_mw(struct ibv_pd *, enum ibv_mw_type);
 int iw_dealloc_mw(struct ibv_mw *);
+
+// load_quietly is dlopen of the engine, without harm to the program's signals.
+void *load_quietly(const char *path);
+extern int late;
+void give_stacks(void);
+void hold_signals(sigset_t *);
+void release_signals(const sigset_t *);
+
+// hold keeps handlers from running in the engine, on a stack that is too small for them, where nothing else does.
+static inline void hold(sigset_t *was)
+{
+	if (__builtin_expect(late, 0))
+		hold_signals(was);
+}
+static inline void release(const sigset_t *was)
+{
+	if (__builtin_expect(late, 0))
+		release_signals(was);
+}
 
 // redirect has the library that a call came from, if it is librdmacm, open our rdma_cm in place of the kernel's.
 void redirect(void *caller);

@@ -39,7 +39,7 @@ static void load(void)
 	if (!dladdr((void *)load, &self) || !(slash = strrchr(self.dli_fname, '/')) ||
 	    snprintf(path, sizeof path, "%.*s/%s", (int)(slash - self.dli_fname), self.dli_fname, name) >= (int)sizeof path)
 		strcpy(path, name);
-	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	void *lib = load_quietly(path);
 	if (!lib) {
 		fprintf(stderr, "ironwarp: %s\n", dlerror());
 		return;
@@ -59,6 +59,14 @@ static void load(void)
 }
 
 const struct iw_engine *engine(void)
+{
+	const struct iw_engine *e = engine_to_post();
+	if (e && late)
+		give_stacks();
+	return e;
+}
+
+const struct iw_engine *engine_to_post(void)
 {
 	pthread_once(&once, load);
 	if (failed) {

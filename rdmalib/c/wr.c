@@ -30,7 +30,7 @@ static void start(struct ibv_qp_ex *x)
 	b->err = 0;
 }
 
-static void release(struct iw_builder *b)
+static void finish(struct iw_builder *b)
 {
 	for (unsigned i = 0; i < b->n; i++) {
 		free(b->all[i].data);
@@ -40,7 +40,7 @@ static void release(struct iw_builder *b)
 	pthread_mutex_unlock(&b->lock);
 }
 
-static void abort_all(struct ibv_qp_ex *x) { release(builder(x)); }
+static void abort_all(struct ibv_qp_ex *x) { finish(builder(x)); }
 
 // add begins a work request; NULL: there is no memory, or there has been an error.
 static struct iw_built *add(struct ibv_qp_ex *x, uint32_t op, uint32_t rkey, uint64_t raddr)
@@ -189,8 +189,9 @@ static void set_inline_data(struct ibv_qp_ex *x, void *addr, size_t n)
 static int complete(struct ibv_qp_ex *x)
 {
 	enum { BATCH = 16 };
+	sigset_t was;
 	struct iw_builder *b = builder(x);
-	const struct iw_engine *e = engine();
+	const struct iw_engine *e = engine_to_post();
 	struct iw_qp *q = (struct iw_qp *)x;
 	int err = e ? b->err : errno;
 	if (!err)
@@ -205,14 +206,16 @@ static int complete(struct ibv_qp_ex *x)
 			if (at + n + 1 < b->n)
 				s[n].flags |= IW_MORE;
 		}
+		hold(&was);
 		err = e->post_send(q->handle, s, n, &done);
+		release(&was);
 		room -= done;
 		for (uint32_t i = 0; i < done; i++)
 			if (s[i].op == IW_BIND)
 				b->all[at + i].mw->rkey = s[i].rkey;
 	}
 	give_room(q, room);
-	release(b);
+	finish(b);
 	return err;
 }
 

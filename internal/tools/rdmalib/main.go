@@ -55,7 +55,7 @@ func build(out string, race bool, sanitize string) error {
 	if err != nil || len(sources) == 0 {
 		return fmt.Errorf("there is no rdmalib/c/*.c here: run it from the top of the repository")
 	}
-	private, err := writePrivate(dir)
+	private, err := writePrivate(dir, compiler)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func build(out string, race bool, sanitize string) error {
 		sources = append(sources, private)
 	}
 	args := []string{"-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Werror", "-fPIC", "-fvisibility=hidden", "-shared",
-		"-I", "rdmalib/c", "-Wl,-soname,libibverbs.so.1", "-Wl,--version-script=" + filepath.Join(dir, "map"), "-Wl,-z,now", "-Wl,-z,relro",
+		"-I", "rdmalib/c", "-Wl,-soname,libibverbs.so.1", "-Wl,--version-script=" + filepath.Join(dir, "map"), "-Wl,-z,now", "-Wl,-z,relro", "-Wl,-z,nodelete",
 		"-o", filepath.Join(out, "libibverbs.so.1")}
 	if sanitize != "" {
 		args = append(args, "-fsanitize="+sanitize)
@@ -71,7 +71,8 @@ func build(out string, race bool, sanitize string) error {
 	if err := run(compiler, append(append(args, sources...), "-lpthread", "-ldl")...); err != nil {
 		return err
 	}
-	args = []string{"build", "-trimpath", "-buildmode=c-shared", "-o", filepath.Join(out, "libironwarp-rnic.so")}
+	// Go's threads are not interrupted for each other: SIGURG, with which they would be, is the program's.
+	args = []string{"build", "-trimpath", "-buildmode=c-shared", "-ldflags=-X runtime.godebugDefault=asyncpreemptoff=1", "-o", filepath.Join(out, "libironwarp-rnic.so")}
 	if race {
 		args = append(args, "-race")
 	}
@@ -93,9 +94,36 @@ func run(program string, args ...string) error {
 // ours are symbols of the private versions that libibverbs.so.1 of rdmalib/c has itself: tools of rdma-core call them.
 var ours = []string{"ibv_query_gid_type", "ibv_read_ibdev_sysfs_file"}
 
-// writePrivate writes the version script, with the private versions of the libibverbs that is installed, and a C file with
-// their symbols. It returns the file's name, "" if there are none.
-func writePrivate(dir string) (string, error) {
+// signals are functions of libc that rdmalib/c stands before: programs want them under a version that is the machine's.
+var signals = []string{"sigaction", "signal", "sigset", "__sysv_signal"}
+
+// signalVersions are those functions by version.
+func signalVersions(compiler string) (map[string][]string, error) {
+	path, err := exec.Command(compiler, "-print-file-name=libc.so.6").Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", compiler, err)
+	}
+	f, err := elf.Open(strings.TrimSpace(string(path)))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	versions := map[string][]string{}
+	for _, s := range symbols {
+		if slices.Contains(signals, s.Name) && s.Section != elf.SHN_UNDEF {
+			versions[s.Version] = append(versions[s.Version], s.Name)
+		}
+	}
+	return versions, nil
+}
+
+// writePrivate writes the version script, with the private versions of the libibverbs that is installed and those of functions
+// of libc, and a C file with the symbols of the former. It returns the file's name, "" if there are none.
+func writePrivate(dir, compiler string) (string, error) {
 	script, err := os.ReadFile("rdmalib/c/libibverbs.map")
 	if err != nil {
 		return "", err
@@ -116,6 +144,13 @@ func writePrivate(dir string) (string, error) {
 			fmt.Fprintf(&c, "__attribute__((visibility(\"default\"))) char %s[64];\n", n)
 		}
 		script = fmt.Appendf(script, "%s { global: %s; };\n", version, strings.Join(slices.Concat(names, variables[version]), "; "))
+	}
+	signals, err := signalVersions(compiler)
+	if err != nil {
+		return "", err
+	}
+	for version, names := range signals {
+		script = fmt.Appendf(script, "%s { global: %s; };\n", version, strings.Join(names, "; "))
 	}
 	if err := os.WriteFile(filepath.Join(dir, "map"), script, 0o644); err != nil {
 		return "", err
