@@ -172,7 +172,7 @@ func (w *ironwarp) streamTable(streams []api.Stream) {
 		if s.Paused {
 			state = api.PeerPaused
 		}
-		t.row(s.ID, s.Peer, s.Service, s.Flow, s.Protection, w.stateText(state), ageText(s.AgeSeconds), bytesText(float64(s.BytesIn)), bytesText(float64(s.BytesOut)))
+		t.row(s.ID, s.Peer, serviceText(s), s.Flow, s.Protection, w.stateText(state), ageText(s.AgeSeconds), bytesText(float64(s.BytesIn)), bytesText(float64(s.BytesOut)))
 	}
 	t.print()
 	if len(streams) > most {

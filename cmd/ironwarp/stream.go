@@ -17,7 +17,7 @@ func (w *ironwarp) streamCommand() *cli.Command {
 				Name: "ls", Usage: "list them with trust model, idle time and slow paths, of all peers or of one", ArgsUsage: "[PEER]",
 				Flags: remote(), Action: w.streamList, BashComplete: w.completePeers,
 			},
-			{Name: "kill", Usage: "end a stream; the session that it belongs to makes another", ArgsUsage: "ID", Flags: remote(), Action: w.streamKill},
+			{Name: "kill", Usage: "end a stream; the session that it belongs to makes another, a program's is over", ArgsUsage: "ID", Flags: remote(), Action: w.streamKill},
 		},
 	}
 }
@@ -28,10 +28,26 @@ func (w *ironwarp) streamList(c *cli.Context) error {
 	return list(w, c, get, "no streams", func(streams []api.Stream) {
 		t := w.sheet("stream", "peer", "?service", "?trust", "?flow", ">age", "?>idle", ">in", ">out", "slow paths")
 		for _, s := range streams {
-			t.row(s.ID, s.Peer, s.Service, s.Trust, s.Flow, ageText(s.AgeSeconds), ageText(s.Idle), bytesText(float64(s.BytesIn)), bytesText(float64(s.BytesOut)), slowText(s.Slow))
+			t.row(s.ID, s.Peer, serviceText(s), orDash(s.Trust), s.Flow, ageText(s.AgeSeconds), idleText(s), bytesText(float64(s.BytesIn)), bytesText(float64(s.BytesOut)), slowText(s.Slow))
 		}
 		t.print()
 	})
+}
+
+// serviceText is who has a stream: a service of the daemon, or a program of an account.
+func serviceText(s api.Stream) string {
+	if s.Program == "" {
+		return s.Service
+	}
+	return fmt.Sprintf("%s: %s (%d)", s.Service, s.Program, s.PID)
+}
+
+// idleText is for how long a stream has moved nothing, which is not known of a program's.
+func idleText(s api.Stream) string {
+	if s.Program != "" {
+		return "-"
+	}
+	return ageText(s.Idle)
 }
 
 func slowText(slow []api.SlowPath) string {
@@ -47,5 +63,5 @@ func (w *ironwarp) streamKill(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return w.print(c, s, func() { w.printf("stream %s of peer %s (%s) is ended\n", s.ID, s.Peer, s.Service) })
+	return w.print(c, s, func() { w.printf("stream %s of peer %s (%s) is ended\n", s.ID, s.Peer, serviceText(s)) })
 }

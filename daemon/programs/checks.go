@@ -19,6 +19,3 @@ func endsWithSession() bool { return true }
 
 // R2: what it has counts against its ULP and the peer.
 func counts(*verbs.ULP) bool { return true }
-
-// R1: a flow that has the same socket as another is not a second one.
-func isKnown(same *flow) bool { return same != nil }

@@ -448,7 +448,7 @@ func (s *session) admit(ctx context.Context, outgoing bool, sock *delegate.Socke
 	}
 	out := &flow{Protection: prot, id: number(), s: s, ulp: who.Name, outgoing: outgoing, sock: sock, since: time.Now(), release: release}
 	s.p.mu.Lock()
-	known := isKnown(s.p.flows[f])
+	_, known := s.p.flows[f]
 	if !known {
 		s.p.flows[f] = out
 	}

@@ -14,4 +14,3 @@ func mayUsePort(who local.Caller, peer string, port uint16) bool {
 func mayListen(who local.Caller) bool { return listens(who) || !checks.On(checks.ProgramPort) }
 func endsWithSession() bool           { return checks.On(checks.ProgramEnd) }
 func counts(*verbs.ULP) bool          { return checks.On(checks.PeerQuota) }
-func isKnown(same *flow) bool         { return same != nil && checks.On(checks.ProgramSocket) }

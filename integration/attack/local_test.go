@@ -64,7 +64,7 @@ func (m *machine) secretFile() string {
 var ulpCalls = []string{
 	"GET /v1/info", "GET /v1/status", "GET /v1/ulps", "GET /v1/resources", "GET /v1/streams",
 	"GET /v1/peers", "GET /v1/peers/{name}", "GET /v1/peers/{name}/exports",
-	"GET /v1/attachments", "POST /v1/attachments", "DELETE /v1/attachments/{peer}/{export}", "POST /v1/ping",
+	"GET /v1/attachments", "POST /v1/attachments", "DELETE /v1/attachments/{peer}/{export}", "POST /v1/ping", "POST /v1/flows",
 }
 
 // A ULP that is not privileged asks for what is root's (R1).

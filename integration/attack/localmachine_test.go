@@ -25,6 +25,10 @@ import (
 // bill the same one, mallory is nobody.
 const (
 	alice, bob, bill, mallory = 53101, 53102, 53103, 53666
+	// carol is a ULP with programs that take connections.
+	carol = 53104
+	// firstPort is the first of alice's for programs, and behind them are carol's.
+	firstPort = 21632
 )
 
 // machine is a host with a daemon, which alice and bob share.
@@ -71,12 +75,13 @@ func newMachine(t *testing.T) *machine {
 	m.far, m.farAPI, farPort = m.start("far", "block: {per_second: 4, burst: 64, for: 1h}\n")
 	m.dir, m.root, port = m.start("near", fmt.Sprintf(`
 ulps:
-  - {name: alice, users: [%d], exports: [far/a], peers: [silent]}
+  - {name: alice, users: [%d], exports: [far/a], peers: [silent], ports: [%d/16]}
   - {name: bob, users: [%d, %d], exports: [far/b, far/c], limits: {attachments: 1, streams: 2}}
+  - {name: carol, users: [%d], peers: [far, silent], ports: [%d/16], listen: true, limits: {streams: 2}}
 peers:
   - {name: far, address: 127.0.0.1, port: %d, protection: loopback}
   - {name: silent, address: 127.0.0.9, port: %d, protection: loopback}
-`, alice, bob, bill, farPort, m.silence()))
+`, alice, firstPort, bob, bill, carol, firstPort+16, farPort, m.silence()))
 	m.socket = filepath.Join(m.dir, "run", "ironwarp.sock")
 	if _, err := m.farAPI.AddPeer(t.Context(), api.PeerSpec{Name: "near", Address: "127.0.0.1", Port: port, Protection: "loopback"}); err != nil {
 		t.Fatal(err)

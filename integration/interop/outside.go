@@ -52,6 +52,8 @@ var outsides = []outside{
 		what: "README's disk for any iSCSI initiator", document: anyInitiatorHead, mayLack: true},
 	{part: partPrograms, log: "programs", test: "TestPrograms", limit: 15 * time.Minute, title: "programs of others",
 		what: "programs of libibverbs and librdmacm on this host", document: programsHead, mayLack: true},
+	{part: partPrograms, log: "programs", test: "TestProgramsInIPsec", limit: 10 * time.Minute, title: "programs in IPsec",
+		what: "programs on two hosts in namespaces, in IPsec", document: programsIPsecHead, mayLack: true},
 	{part: partPrograms, log: "initiators", test: "TestProgramsAndSiw", limit: 10 * time.Minute, title: "programs and soft-iWARP",
 		what: "the same programs with themselves on soft-iWARP", document: programsSiwHead, mayLack: true},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
@@ -225,6 +227,15 @@ const programsHead = `
 
 On this host, over loopback, programs of libibverbs and librdmacm run on IronWarp's own libibverbs ([programs.md](programs.md)): perftest, the tools of
 librdmacm with its sockets, fio.
+
+`
+
+const programsIPsecHead = `
+## Programs in IPsec
+
+On two hosts in network namespaces, with a daemon and a strongSwan each, programs of root and of another user reach each other by either
+host's dialling. SAs are deleted under ib_write_bw, daemons are stopped and killed, streams killed and a peer blocked; a program has ports that
+it may not have, or asks nobody. Each packet on the wire is judged: nothing of it may be in clear.
 
 `
 

@@ -1,0 +1,171 @@
+package attack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/internal/otheruser"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/transport/delegate"
+)
+
+// program is a user's, which asks the daemon as `ironwarp run` has it ask.
+func (m *machine) program(uid uint32) *delegate.Client {
+	m.Helper()
+	c, err := delegate.New(m.Context(), func(ctx context.Context) (*net.UnixConn, error) {
+		c, err := otheruser.Dial(m.socket, uid)
+		if err != nil {
+			return nil, err
+		}
+		u := c.(*net.UnixConn)
+		return u, api.UpgradeFlows(ctx, u)
+	}, nil)
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.Cleanup(c.Close)
+	return c
+}
+
+// ownStream is a connection that a program made by itself, and its other end.
+type ownStream struct{ *net.TCPConn }
+
+func (ownStream) Outq() (int, error) { return 0, nil }
+
+// connect makes a connection to a port of an address of this host.
+func (m *machine) connect(address string, port uint16) (dialled, taken ownStream) {
+	m.Helper()
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	l, err := lc.Listen(m.Context(), "tcp4", fmt.Sprintf("%s:%d", address, port))
+	if err != nil {
+		m.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.DialTCP("tcp4", &net.TCPAddr{IP: net.ParseIP(address)}, l.Addr().(*net.TCPAddr))
+	if err != nil {
+		m.Fatal(err)
+	}
+	a, err := l.Accept()
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.Cleanup(func() { c.Close(); a.Close() })
+	return ownStream{c}, ownStream{a.(*net.TCPConn)}
+}
+
+// inAnotherNamespace is connect in a network namespace of its own, as any user may make one.
+func (m *machine) inAnotherNamespace(address string, port uint16) (dialled ownStream) {
+	m.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and the thread ends
+		done <- func() error {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			up, err := unix.NewIfreq("lo")
+			if err != nil {
+				return err
+			}
+			up.SetUint16(unix.IFF_UP)
+			if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, up); err != nil {
+				return err
+			}
+			dialled, _ = m.connect(address, port)
+			return nil
+		}()
+	}()
+	if err := <-done; err != nil {
+		m.Fatal(err)
+	}
+	return dialled
+}
+
+const silent = "127.0.0.9" // the address of a peer
+
+// A program of a local user has streams that are not its user's (R1, R2).
+func TestProgramOfALocalUser(t *testing.T) {
+	admits := func(m *machine, uid uint32, s ownStream, outgoing bool) bool {
+		_, err := m.program(uid).Admit(m.Context(), transport.Flow{}, outgoing, s)
+		if err != nil && !errors.Is(err, transport.ErrNotProtected) && !errors.Is(err, delegate.ErrShort) {
+			m.Fatal(err)
+		}
+		return err == nil
+	}
+	runLocal(t,
+		localAttack{"dials another's port", checks.ProgramPort, func(m *machine) bool {
+			s, _ := m.connect(silent, firstPort+16)
+			return admits(m, alice, s, true)
+		}},
+		localAttack{"has an SA set up for another's port", checks.ProgramPort, func(m *machine) bool {
+			s, _ := m.connect(silent, firstPort+17)
+			return m.program(alice).Prepare(m.Context(), transport.Flow{Protocol: transport.ProtoTCP, Remote: s.RemoteAddr().(*net.TCPAddr).AddrPort()}) == nil
+		}},
+		localAttack{"takes connections at another's port", checks.ProgramPort, func(m *machine) bool {
+			_, s := m.connect(silent, firstPort+18)
+			return admits(m, alice, s, false)
+		}},
+		localAttack{"takes connections, which it may not", checks.ProgramPort, func(m *machine) bool {
+			_, s := m.connect(silent, firstPort+1)
+			return admits(m, alice, s, false)
+		}},
+		localAttack{"has a stream with a peer of another's", checks.ProgramPort, func(m *machine) bool {
+			s, _ := m.connect("127.0.0.1", firstPort+19)
+			return admits(m, alice, s, true)
+		}},
+		localAttack{"passes off a stream of another network as one of this host's", checks.ProgramSocket, func(m *machine) bool {
+			return admits(m, alice, m.inAnotherNamespace(silent, firstPort+2), true)
+		}},
+		localAttack{"goes on when the daemon has been told to look away", checks.ProgramEnd, func(m *machine) bool {
+			s, other := m.connect(silent, firstPort+3)
+			p := m.program(alice)
+			if _, err := p.Admit(m.Context(), transport.Flow{}, true, s); err != nil {
+				m.Fatal(err)
+			}
+			p.Close()
+			for i := byte(0); ; i++ { // until the daemon has noticed
+				list, err := m.as(alice).Streams(m.Context())
+				if err != nil {
+					m.Fatal(err)
+				}
+				if len(list) == 0 {
+					break
+				}
+			}
+			if _, err := s.Write([]byte{1}); err != nil {
+				return false
+			}
+			other.SetReadDeadline(time.Now().Add(patience))
+			_, err := io.ReadFull(other, make([]byte, 1))
+			return err == nil
+		}},
+		localAttack{"has more streams than it may", checks.PeerQuota, func(m *machine) bool {
+			p := m.program(carol)
+			for i := range uint16(3) {
+				s, _ := m.connect(silent, firstPort+20+i)
+				if _, err := p.Admit(m.Context(), transport.Flow{}, true, s); errors.Is(err, delegate.ErrShort) {
+					return false
+				} else if err != nil {
+					m.Fatal(err)
+				}
+			}
+			return true
+		}},
+	)
+}

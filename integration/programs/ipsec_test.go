@@ -1,0 +1,366 @@
+package programs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/integration/node"
+)
+
+// alice is a user of these hosts, who has ports of her own; root may use those, too.
+const alice = 53101
+
+// hosts are two, each with a daemon and a strongSwan, and a capture of all that is between them.
+type hosts struct {
+	t           *testing.T
+	alpha, beta *node.Node
+	bin         string
+}
+
+// newHosts skips where there can be none.
+func newHosts(t *testing.T, programs ...string) *hosts {
+	t.Helper()
+	lab.Require(t)
+	h := &hosts{t: t, bin: ironwarp(t, programs...)}
+	if err := os.Chmod(filepath.Dir(h.bin), 0o755); err != nil { // for alice
+		t.Fatal(err)
+	}
+	l := lab.Start(t, lab.Config{})
+	h.alpha, h.beta = node.New(l.Host("alpha"), h.bin), node.New(l.Host("beta"), h.bin)
+	for _, n := range []*node.Node{h.alpha, h.beta} {
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("daemon of %s:\n%s", n.Name(), n.LogTail(4000))
+			}
+			if err := n.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := node.Join(t.Context(), h.alpha, h.beta); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ n, peer *node.Node }{{h.alpha, h.beta}, {h.beta, h.alpha}} {
+		h.declare(x.n, fmt.Sprintf("ulps:\n  - {name: alice, users: [%d], peers: [%s], ports: [18432/64], listen: true}\n  - {name: rdma, peers: [%s], ports: [18496/64], listen: true}\n", alice, x.peer.Name(), x.peer.Name()))
+	}
+	return h
+}
+
+// declare adds to the configuration of a host.
+func (h *hosts) declare(n *node.Node, more string) {
+	h.t.Helper()
+	n.More += more // for its next start
+	f, err := os.OpenFile(n.Config, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(more); err != nil {
+		h.t.Fatal(err)
+	}
+	if _, err := n.Ironwarp(h.t.Context(), nil, "reload"); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// run starts a program of root's on a host.
+func (h *hosts) run(n *node.Node, args ...string) *process {
+	h.t.Helper()
+	return h.runAs(n, 0, args...)
+}
+
+func (h *hosts) runAs(n *node.Node, uid uint32, args ...string) *process {
+	h.t.Helper()
+	argv := append([]string{h.bin, "run", "--"}, args...)
+	if uid != 0 {
+		argv = append([]string{"setpriv", fmt.Sprintf("--reuid=%d", uid), fmt.Sprintf("--regid=%d", uid), "--clear-groups"}, argv...)
+	}
+	p := &process{t: h.t, cmd: n.Command(h.t.Context(), argv[0], argv[1:]...), done: make(chan error, 1)}
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	if err := p.cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	go func() { p.done <- p.cmd.Wait() }()
+	h.t.Cleanup(func() { p.cmd.Process.Kill() })
+	return p
+}
+
+// listens waits until somebody listens on a port of a host.
+func (h *hosts) listens(n *node.Node, port uint16, p *process) {
+	h.t.Helper()
+	want := fmt.Sprintf(":%d ", port)
+	h.until(fmt.Sprintf("%v listens", p.cmd.Args), func() bool {
+		select {
+		case err := <-p.done:
+			p.done <- err
+			h.t.Fatalf("%v has ended: %v\n%s", p.cmd.Args, err, p.out.String())
+		default:
+		}
+		out, err := n.Command(h.t.Context(), "ss", "-Hltn").Output()
+		return err == nil && strings.Contains(string(out), want)
+	})
+}
+
+func (h *hosts) until(what string, is func() bool) {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), limit)
+	defer cancel()
+	if err := node.Until(ctx, func() (bool, error) { return is(), ctx.Err() }); err != nil {
+		h.t.Fatalf("never happened: %s", what)
+	}
+}
+
+// streams are those of programs on a host.
+func (h *hosts) streams(n *node.Node) []api.Stream {
+	h.t.Helper()
+	list, err := n.Client().Streams(h.t.Context())
+	if err != nil {
+		return nil // there is no daemon now
+	}
+	return slices.DeleteFunc(list, func(s api.Stream) bool { return s.Program == "" })
+}
+
+func (h *hosts) must(n *node.Node, args ...string) {
+	h.t.Helper()
+	if _, err := n.Ironwarp(h.t.Context(), nil, args...); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// ends checks that a server and a client have ended well, and that the client has said something.
+func ends(t *testing.T, server, client *process, want string) {
+	t.Helper()
+	if err := client.within(limit); err != nil || !strings.Contains(client.out.String(), want) {
+		server.cmd.Process.Kill()
+		<-server.done
+		t.Fatalf("the client: %v\n%s\nthe server:\n%s", err, client.out.String(), server.out.String())
+	}
+	if err := server.within(limit); err != nil {
+		t.Errorf("the server: %v\n%s", err, server.out.String())
+	}
+}
+
+// TestProgramsInIPsec: programs on two hosts, with all that they send in ESP, whatever becomes of SAs and daemons. The
+// lab's captures judge each packet.
+func TestProgramsInIPsec(t *testing.T) {
+	if os.Getenv("IRONWARP_VM_CACHE") == "" && os.Getenv("IRONWARP_PROGRAMS") == "" {
+		t.Skip("make interop runs it; alone it is run with IRONWARP_PROGRAMS=1")
+	}
+	h := newHosts(t, "rping", "ib_write_bw", "rcopy", "setpriv")
+	if _, err := h.beta.CaptureAll(t.Context(), lab.CaptureOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		name string
+		f    func(*testing.T, *hosts)
+	}{
+		{"both hosts dial", bothHostsDial},
+		{"a file of the canary", canaryCopied},
+		{"SAs are deleted under traffic", deletedUnderTraffic},
+		{"daemons come and go", daemonsComeAndGo},
+		{"a stream is killed, and a peer is blocked", killedAndBlocked},
+		{"a program is killed", programKilled},
+		{"what a program may not have", mayNotHave},
+		{"a program that asks nobody", asksNobody},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			t.Attr("row", "in IPsec, between two hosts: "+x.name)
+			x.f(t, &hosts{t, h.alpha, h.beta, h.bin})
+		})
+	}
+}
+
+func bothHostsDial(t *testing.T, h *hosts) {
+	for _, x := range []struct{ server, client *node.Node }{{h.beta, h.alpha}, {h.alpha, h.beta}} {
+		for uid, port := range map[uint32]uint16{0: 18500, alice: 18440} {
+			server := h.runAs(x.server, uid, "rping", "-s", "-p", fmt.Sprint(port), "-C", "3")
+			h.listens(x.server, port, server)
+			ends(t, server, h.runAs(x.client, uid, "rping", "-c", "-v", "-a", x.server.Addr().String(), "-p", fmt.Sprint(port), "-C", "3"), "rdma-ping-2")
+		}
+	}
+	// A port that nobody has named is one of the ULP's.
+	server := h.run(h.beta, "ib_send_bw", "-R", "-p", "18501", "-n", "200")
+	h.listens(h.beta, 18501, server)
+	ends(t, server, h.run(h.alpha, "ib_send_bw", "-R", "-p", "18501", "-n", "200", h.beta.Addr().String()), "65536      200")
+}
+
+func canaryCopied(t *testing.T, h *hosts) {
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	want := h.alpha.Canary().Bytes(3 << 20)
+	if err := os.WriteFile(from, want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := h.run(h.beta, "rcopy", "-p", "18510")
+	h.listens(h.beta, 18510, server)
+	client := h.run(h.alpha, "rcopy", from, h.beta.Addr().String()+":"+to, "-p", "18510")
+	if err := client.within(limit); err != nil {
+		t.Fatalf("%v\n%s\nthe server:\n%s", err, client.out.String(), server.out.String())
+	}
+	h.until("the file is written", func() bool {
+		got, err := os.ReadFile(to)
+		return err == nil && bytes.Equal(got, want)
+	})
+	server.cmd.Process.Kill()
+}
+
+// flood has ib_write_bw write for some seconds.
+func (h *hosts) flood(port uint16, seconds int) (server, client *process) {
+	h.t.Helper()
+	p, d := fmt.Sprint(port), fmt.Sprint(seconds)
+	server = h.run(h.beta, "ib_write_bw", "-R", "-p", p, "-D", d)
+	h.listens(h.beta, port, server)
+	client = h.run(h.alpha, "ib_write_bw", "-R", "-p", p, "-D", d, h.beta.Addr().String())
+	h.until("data flow", func() bool {
+		return slices.ContainsFunc(h.streams(h.alpha), func(s api.Stream) bool { return s.Program == "ib_write_bw" && s.BytesOut > 1<<20 })
+	})
+	return server, client
+}
+
+func ids(list []api.Stream) (out []string) {
+	for _, s := range list {
+		out = append(out, s.ID)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func deletedUnderTraffic(t *testing.T, h *hosts) {
+	server, client := h.flood(18502, 8)
+	before := ids(h.streams(h.alpha))
+	for _, n := range []*node.Node{h.alpha, h.beta, h.alpha} {
+		peer := h.beta.Name()
+		if n == h.beta {
+			peer = h.alpha.Name()
+		}
+		h.must(n, "sa", "delete", peer)
+		bytesOf := func() (sum uint64) {
+			for _, s := range h.streams(h.alpha) {
+				sum += s.BytesOut
+			}
+			return sum
+		}
+		at := bytesOf()
+		h.until("data flow again", func() bool { return bytesOf() > at+1<<20 })
+	}
+	if after := ids(h.streams(h.alpha)); !slices.Equal(before, after) {
+		t.Errorf("the streams are not the same: %v and %v", before, after)
+	}
+	ends(t, server, client, "65536")
+}
+
+// daemonsComeAndGo: one ends in order, one is killed; the programs go on, and are known again.
+func daemonsComeAndGo(t *testing.T, h *hosts) {
+	server, client := h.flood(18503, 12)
+	for _, n := range []*node.Node{h.alpha, h.beta} {
+		flows := func() (all []string) {
+			for _, s := range h.streams(n) {
+				all = append(all, s.Flow)
+			}
+			slices.Sort(all)
+			return all
+		}
+		before := flows()
+		if n == h.beta {
+			n.Kill()
+		} else if err := n.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		h.until("the next daemon knows the streams", func() bool { return slices.Equal(before, flows()) })
+	}
+	ends(t, server, client, "65536")
+}
+
+func killedAndBlocked(t *testing.T, h *hosts) {
+	for _, x := range []struct {
+		name string
+		end  func()
+	}{
+		{"kill", func() {
+			h.must(h.alpha, "stream", "kill", h.streams(h.alpha)[0].ID) // perftest has two, and ends the other one
+		}},
+		{"block", func() { h.must(h.beta, "block", "add", "--for", "60s", h.alpha.Name()) }},
+	} {
+		server, client := h.flood(18504, 60)
+		x.end()
+		h.until(x.name+" ends the streams", func() bool { return len(h.streams(h.alpha))+len(h.streams(h.beta)) == 0 || x.name == "block" && len(h.streams(h.beta)) == 0 })
+		if x.name == "block" {
+			h.must(h.beta, "block", "rm", h.alpha.Name())
+		}
+		client.cmd.Process.Kill()
+		server.cmd.Process.Kill()
+	}
+	h.until("nothing is left", func() bool { return len(h.streams(h.alpha))+len(h.streams(h.beta)) == 0 })
+}
+
+func programKilled(t *testing.T, h *hosts) {
+	server, client := h.flood(18505, 60)
+	client.cmd.Process.Kill()
+	<-client.done
+	h.until("both daemons have forgotten its streams", func() bool { return len(h.streams(h.alpha))+len(h.streams(h.beta)) == 0 })
+	server.cmd.Process.Kill()
+}
+
+func mayNotHave(t *testing.T, h *hosts) {
+	addr := h.beta.Addr().String()
+	for _, x := range []struct {
+		uid  uint32
+		args []string
+		want string
+	}{
+		{0, []string{"rping", "-c", "-a", addr, "-p", "7174", "-C", "1"}, "port 7174 is none of those that root has with peer beta: 18432 to 18495, 18496 to 18559"},
+		{alice, []string{"rping", "-c", "-a", addr, "-p", "18500", "-C", "1"}, "port 18500 is none of those that ULP alice has with peer beta: 18432 to 18495"},
+		{0, []string{"rping", "-s", "-p", "7174"}, "port 7174 is none of those at which others may reach programs of yours"},
+		{0, []string{"rping", "-c", "-a", "10.99.0.77", "-p", "18500", "-C", "1"}, "10.99.0.77 is not the address of a peer that root may use"},
+		{53102, []string{"true"}, "user id 53102 may not use the control socket of this daemon"},
+	} {
+		p := h.runAs(h.alpha, x.uid, x.args...)
+		if err := p.within(limit); err == nil || !strings.Contains(p.out.String(), x.want) {
+			t.Errorf("%v: %v\n%s\nwant %q", x.args, err, p.out.String(), x.want)
+		}
+	}
+}
+
+// asksNobody: a program dials, and takes connections, as any local user may, without a word to the daemon. What it sends is
+// in ESP or stays here.
+func asksNobody(t *testing.T, h *hosts) {
+	for _, n := range []*node.Node{h.alpha, h.beta} {
+		for _, c := range []string{"alpha-in-tcp18496", "alpha-out-tcp18496", "beta-in-tcp18496", "beta-out-tcp18496"} {
+			_, _ = n.Ironwarp(t.Context(), nil, "sa", "delete", strings.Split(c, "-")[0], "--child", c) // of this host's peer, and if it is there
+		}
+	}
+	ln, err := h.beta.Listen(t.Context(), netip.AddrPortFrom(netip.IPv4Unspecified(), 18530))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	c, err := h.alpha.Dial(ctx, netip.AddrPortFrom(h.beta.Addr(), 18530))
+	if err == nil {
+		defer c.Close()
+		// An SA of another program's was there, or came: all of this is in it.
+		if _, err := c.Write(h.alpha.Canary().Bytes(1 << 16)); err != nil {
+			t.Log(err)
+		}
+	} else {
+		t.Logf("as it should be where there is no SA: %v", err)
+	}
+}
+
