@@ -3,10 +3,14 @@ package iscsitest_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -249,6 +253,207 @@ func TestTargetWithAQueueOfOneIsNotFailed(t *testing.T) {
 	noAlarm(t, iscsitest.Options{Timeout: 2 * time.Second, Only: forBusy, Dial: turning(func(under int) (scsi.Status, bool) {
 		return scsi.TaskSetFull, under > 0
 	})})
+}
+
+// lingering is a connection with a target that does not end it after it has refused a login.
+type lingering struct {
+	net.Conn
+	mu       sync.Mutex
+	received bytes.Buffer
+	refused  bool
+	until    time.Time // of a read
+}
+
+func (c *lingering) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = t
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *lingering) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.received.Write(b[:n])
+	for p := next(&c.received); p != nil; p = next(&c.received) {
+		h := (*iscsi.BHS)(p)
+		r, _ := iscsi.ParseLoginResponse(h)
+		// What is no login ends the connection by a sentence of its own.
+		c.refused = h.Opcode() == iscsi.OpLoginResp && r.Status>>8 != 0 && r.Status != iscsi.LoginInvalid
+	}
+	if err != nil && c.refused {
+		timer := time.NewTimer(time.Until(c.until))
+		<-timer.C
+		err = os.ErrDeadlineExceeded
+	}
+	return n, err
+}
+
+// TestTargetThatRefusesAndGoesOnFailsForThatAlone: it refuses what it has to, so that the sentences about that hold.
+func TestTargetThatRefusesAndGoesOnFailsForThatAlone(t *testing.T) {
+	o := iscsitest.Options{Timeout: 2 * time.Second, Only: []string{"login"}, Dial: through(func(nc net.Conn) net.Conn { return &lingering{Conn: nc} })}
+	report, err := iscsitest.Run(t.Context(), serve(t, nil), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range report.Results {
+		if alone := r.Case == "login.ends-after-refusal"; alone != r.Verdict.Bad() || r.Verdict == iscsitest.Warn {
+			t.Errorf("%s\n%s", r.Line(), r.Words())
+		}
+	}
+	t.Log(report.Summary())
+}
+
+// window is a connection with a target that ends it at a command behind the window: when the next PDU is sent, or when
+// something is waited for.
+type window struct {
+	net.Conn
+	late           bool
+	limit          uint32 // MaxCmdSN
+	sent, received bytes.Buffer
+	over           bool
+}
+
+func (c *window) Write(b []byte) (int, error) {
+	if c.over && !c.late {
+		return 0, io.ErrClosedPipe
+	}
+	c.sent.Write(b)
+	for p := next(&c.sent); p != nil; p = next(&c.sent) {
+		h := (*iscsi.BHS)(p)
+		if k, _ := iscsi.ParseCommand(h); h.Opcode() == iscsi.OpCommand && int32(k.CmdSN-c.limit) > 0 {
+			c.over = true
+			return len(b), nil
+		}
+	}
+	if c.over {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *window) Read(b []byte) (int, error) {
+	if c.over {
+		return 0, io.EOF
+	}
+	n, err := c.Conn.Read(b)
+	c.received.Write(b[:n])
+	for p := next(&c.received); p != nil; p = next(&c.received) {
+		c.limit = binary.BigEndian.Uint32(p[32:])
+	}
+	return n, err
+}
+
+// TestEndOfAConnectionIsFoundHoweverSoon: the target ends it at the same command each time, and that is seen when the next
+// PDU is sent, or later.
+func TestEndOfAConnectionIsFoundHoweverSoon(t *testing.T) {
+	n := 0
+	o := iscsitest.Options{Timeout: 2 * time.Second, Only: []string{"numbering.above"}, Dial: through(func(nc net.Conn) net.Conn {
+		n++
+		return &window{Conn: nc, late: n%2 == 0}
+	})}
+	report, err := iscsitest.Run(t.Context(), serve(t, nil), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := report.Results[0]; r.Verdict != iscsitest.Fail {
+		t.Errorf("%s\n%s", r.Line(), r.Words())
+	}
+}
+
+// rewritten is a connection on which other PDUs are read than the target has sent.
+type rewritten struct {
+	net.Conn
+	change   func(p []byte) []byte
+	received bytes.Buffer
+	ready    []byte
+}
+
+func (c *rewritten) Read(b []byte) (int, error) {
+	var piece [4096]byte
+	for len(c.ready) == 0 {
+		if p := next(&c.received); p != nil {
+			c.ready = c.change(p)
+			continue
+		}
+		n, err := c.Conn.Read(piece[:])
+		if err != nil {
+			return 0, err
+		}
+		c.received.Write(piece[:n])
+	}
+	n := copy(b, c.ready)
+	c.ready = c.ready[n:]
+	return n, nil
+}
+
+// TestKeyThatIsNotUnderstoodInAText: who answers a key of the login so does not change it, and in a Text Request it is not
+// used as it has to be, so that RFC 7143 section 6.2 does not forbid the answer.
+func TestKeyThatIsNotUnderstoodInAText(t *testing.T) {
+	seen := false
+	o := iscsitest.Options{Timeout: 2 * time.Second, Only: []string{"text.renegotiation"}, Dial: through(func(nc net.Conn) net.Conn {
+		return &rewritten{Conn: nc, change: func(p []byte) []byte {
+			const was, is = "MaxBurstLength=Reject\x00", "MaxBurstLength=NotUnderstood\x00"
+			if !bytes.HasPrefix(p[iscsi.BHSLen:], []byte(was)) {
+				return p
+			}
+			seen = true
+			p = append(p[:iscsi.BHSLen:iscsi.BHSLen], is...)
+			p[7] = byte(len(is))
+			return append(p, make([]byte, iscsi.Pad(len(is)))...)
+		}}
+	})}
+	report, err := iscsitest.Run(t.Context(), serve(t, nil), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := report.Results[0]; r.Verdict != iscsitest.Pass || !seen {
+		t.Errorf("%t %s\n%s", seen, r.Line(), r.Words())
+	}
+}
+
+// TestTargetThatIsGoneIsTracedAndCounted: it takes one case with it, which has passed until then.
+func TestTargetThatIsGoneIsTracedAndCounted(t *testing.T) {
+	left := 2 // connections: whether there is a target, and the case
+	plain := through(func(nc net.Conn) net.Conn { return nc })
+	o := iscsitest.Options{Timeout: 2 * time.Second, Recover: time.Millisecond, Only: []string{"login.portal-group"}, Dial: func(ctx context.Context, address string) (net.Conn, error) {
+		if left--; left < 0 {
+			return nil, syscall.ECONNREFUSED
+		}
+		return plain(ctx, address)
+	}}
+	report, err := iscsitest.Run(t.Context(), serve(t, nil), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := report.Results[0]
+	if r.Verdict != iscsitest.TargetDown || len(r.Trace) == 0 || !strings.HasSuffix(r.Found, "after this") {
+		t.Errorf("%s\n%s", r.Line(), r.Words())
+	}
+	if md := report.Markdown("x"); !strings.Contains(md, "| TARGET-DOWN |") || !strings.Contains(md, "| login | 0 | 0 | 0 | 0 | 0 | 1 |") {
+		t.Error(md)
+	}
+}
+
+// TestSessionMayBeLookedForAtTheEndOfALogin: who joins a session that there is not is refused with the last response.
+func TestSessionMayBeLookedForAtTheEndOfALogin(t *testing.T) {
+	var said []byte
+	for _, r := range []iscsi.LoginResponse{{CSG: iscsi.Operational}, {CSG: iscsi.Operational, Status: iscsi.LoginNoSession}} {
+		var h iscsi.BHS
+		r.ITT = 1
+		r.Put(&h)
+		said = append(said, h[:]...)
+	}
+	o := iscsitest.Options{Timeout: 2 * time.Second, Only: []string{"login.unknown-session"},
+		Dial: func(context.Context, string) (net.Conn, error) { return script{Reader: bytes.NewReader(said)}, nil }}
+	report, err := iscsitest.Run(t.Context(), iscsitest.Target{Address: "127.0.0.1:1", Name: name}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := report.Results[0]; r.Verdict != iscsitest.Pass {
+		t.Errorf("%s\n%s", r.Line(), r.Words())
+	}
 }
 
 // script is a target that says what it is told to, whatever it hears.

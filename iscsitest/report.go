@@ -40,6 +40,9 @@ func (r *Report) Markdown(title string) string {
 	scheme, _, _ := strings.Cut(r.Target, "://")
 	fmt.Fprintf(&b, "## %s, %s\n\n| group |", title, scheme)
 	columns := []Verdict{Pass, Fail, Warn, Skip, Inconclusive}
+	if r.Count(TargetDown) > 0 {
+		columns = append(columns, TargetDown)
+	}
 	for _, v := range columns {
 		fmt.Fprintf(&b, " %v |", v)
 	}

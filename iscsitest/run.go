@@ -9,6 +9,7 @@ import (
 	"net"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironwarp/ironwarp/transport"
@@ -163,7 +164,8 @@ func (r *runner) judge(c *Case) (x Result) {
 			return Result{Verdict: Skip, Found: n.why}
 		}
 	}
-	var places []int // after how many events a connection was lost
+	var trace []Event  // of the last run
+	var places []place // at which a connection was lost
 	for x.Tries < tries {
 		x.Tries++
 		t := r.run(c)
@@ -172,23 +174,32 @@ func (r *runner) judge(c *Case) (x Result) {
 			continue // it was not there for a moment
 		}
 		x.Verdict, x.Found = e.verdict, e.found
-		if e.verdict != Pass && e.verdict != Skip {
-			x.Trace = t.events
+		if trace = t.events; e.verdict != Pass && e.verdict != Skip {
+			x.Trace = trace
 		}
 		if !e.lost {
 			places = nil
 			break
 		}
-		places = append(places, t.happened)
+		places = append(places, t.at)
 	}
-	if len(slices.Compact(places)) > 1 {
+	if !same(places) {
 		x.Verdict = Inconclusive
 		x.Found += fmt.Sprintf(" (%d of %d runs were lost, at different places)", len(places), x.Tries)
 	}
 	if x.Verdict != Skip && x.Verdict != TargetDown && !r.back() {
-		x.Verdict, x.Found = TargetDown, "nobody can connect any more after this: "+x.Found
+		x.Found = strings.TrimSuffix("nobody can connect any more after this: "+x.Found, ": ")
+		x.Verdict, x.Trace = TargetDown, trace
 	}
 	return x
+}
+
+// same reports that connections were lost at one place. How much was sent until that was noticed, and how much had
+// come by then, may be a matter of time, but not both.
+func same(places []place) bool {
+	sent := func(a, b place) bool { return a.sent == b.sent }
+	received := func(a, b place) bool { return a.received == b.received }
+	return len(slices.CompactFunc(slices.Clone(places), sent)) <= 1 || len(slices.CompactFunc(slices.Clone(places), received)) <= 1
 }
 
 // run prepares a run of a case.

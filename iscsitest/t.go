@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/internal/printable"
+	"github.com/ironwarp/ironwarp/iscsi"
 )
 
 // Of one run of a case so many events are kept, the first of them and the last, with so many bytes of data.
@@ -25,15 +26,19 @@ type T struct {
 	rng    *rand.Rand
 	began  time.Time
 
-	events   []Event
-	kept     int // bytes of data in events
-	happened int // how many there were in all
-	links    int
-	open     []*Conn
-	cleanup  []func()
-	watch    *watch
-	amiss    bool // the case has done what an initiator must not: what comes of that is no breach of a rule
+	events  []Event
+	kept    int // bytes of data in events
+	at      place
+	links   int
+	open    []*Conn
+	cleanup []func()
+	watch   *watch
+	amiss   bool // the case has done what an initiator must not: what comes of that is no breach of a rule
 }
+
+// place is how far a run has come: how many PDUs were sent, and how many have come, without the pings of a target,
+// which may come at any time.
+type place struct{ sent, received int }
 
 // ended is how a case ends before its end, by panic.
 type ended struct {
@@ -75,8 +80,13 @@ func (t *T) lost(c *Conn, err error) {
 
 func (t *T) note(e Event) {
 	e.At = time.Since(t.began)
-	t.happened++
 	if e.PDU != nil {
+		switch {
+		case e.Sent:
+			t.at.sent++
+		case e.PDU.BHS.Opcode() != iscsi.OpNOPIn || e.PDU.BHS.ITT() != iscsi.NoTag:
+			t.at.received++
+		}
 		if t.kept += len(e.PDU.Data); t.kept > maxEventData {
 			e.PDU.Data = nil
 		}
