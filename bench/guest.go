@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,14 +35,14 @@ type guest struct {
 	programs []string // of this machine that run in it
 	memory   int      // of the machine in MiB, 0 for what it mostly has
 	// contenders are those that it can measure and their servers.
-	contenders func() ([]*peer, map[string]func(context.Context) (metrics, error))
+	contenders func(*bench) ([]*peer, map[string]func(context.Context) (metrics, error))
 	// open, if not nil, starts what the contenders need in place of contenders, and returns
 	// those of names.
 	open func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error)
 }
 
 var siwGuest = guest{
-	name: "soft-iWARP", role: "guest", modules: "siw rdma_ucm ib_uverbs", programs: []string{"ib_write_bw"}, contenders: siwContenders,
+	name: "soft-iWARP", role: "guest", modules: "siw rdma_ucm ib_uverbs", programs: []string{"ib_write_bw", "ib_send_lat"}, contenders: siwContenders,
 	script: `ip netns exec A rdma link add siwa type siw netdev va || fail "there is no siw"
 ip netns exec B rdma link add siwb type siw netdev vb || fail "there is no siw"
 `,
@@ -76,7 +77,7 @@ func (g guest) measure(ctx context.Context, b *bench, names []string, rounds int
 // serve starts the servers of contenders.
 func (g guest) serve(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
 	var open closers
-	servers, all := g.contenders()
+	servers, all := g.contenders(b)
 	for _, p := range servers {
 		if err := p.start(ctx, b); err != nil {
 			return nil, nil, errors.Join(err, open.Close())
@@ -101,7 +102,7 @@ func guestPeer(role string) *peer {
 
 // siwContenders are all contenders of the siw rows. Those of latency spin, as
 // perftest does.
-func siwContenders() ([]*peer, map[string]func(context.Context) (metrics, error)) {
+func siwContenders(b *bench) ([]*peer, map[string]func(context.Context) (metrics, error)) {
 	server, spins := guestPeer(roleRDMA), guestPeer(roleSpin)
 	all := make(map[string]func(context.Context) (metrics, error))
 	for _, crc := range []struct {
@@ -120,6 +121,24 @@ func siwContenders() ([]*peer, map[string]func(context.Context) (metrics, error)
 		all["siw latency, "+crc.name] = func(ctx context.Context) (metrics, error) {
 			typical, err := perftest(ctx, crc.siw, 4, "ib_write_lat", "-n", "4000", "-s", strconv.Itoa(noticeSize))
 			return metrics{"p50": typical * 1e-6}, err
+		}
+	}
+	inA := []string{"ip", "netns", "exec", "A"}
+	for _, name := range []string{"ib_write_bw", "ib_send_lat"} {
+		all[name+" through run"] = func(ctx context.Context) (metrics, error) {
+			run := []string{b.ironwarp, "run", "--lab", "--peer", guestServer, "--peer", guestClient, "--"}
+			return runPerftestAt(ctx, name, guestServer, slices.Concat(inA, run), run)
+		}
+		all[name+" on siw"] = func(ctx context.Context) (m metrics, err error) {
+			if err := os.WriteFile(siwCRC, []byte("1"), 0o644); err != nil {
+				return nil, err
+			}
+			for range perftestTries {
+				if m, err = runPerftestAt(ctx, name, guestServer, inA, nil); err == nil {
+					break
+				}
+			}
+			return m, err
 		}
 	}
 	return []*peer{server, spins}, all

@@ -32,7 +32,7 @@ func kernelSCTPRows() []row {
 
 // guestSCTPContenders are the contenders of kernelSCTPRows and the servers in
 // namespace A that they need.
-func guestSCTPContenders() ([]*peer, map[string]func(context.Context) (metrics, error)) {
+func guestSCTPContenders(*bench) ([]*peer, map[string]func(context.Context) (metrics, error)) {
 	plain, large := guestPeer(rolePlainSCTP), guestPeer(rolePlainLarge)
 	kernel, udp, tcp := guestPeer(roleRDMAKernel), guestPeer(roleRDMASCTP), guestPeer(roleRDMA)
 	return []*peer{plain, large, kernel, udp, tcp}, map[string]func(context.Context) (metrics, error){

@@ -38,7 +38,9 @@ func siwRows() []row {
 		rows = append(rows, row{name: "Write latency 64 B beside siw, " + crc, unit: "us", scale: 1e6, less: true, aim: 1.5,
 			ours: ref{"latency, " + crc, "p50"}, rival: []ref{{"siw latency, " + crc, "p50"}}, note: "half of the median round trip"})
 	}
-	return rows
+	return append(rows,
+		row{name: "ib_write_bw 64 KiB, ironwarp run / on siw", unit: "MB/s", scale: 1e-6, aim: 2, ours: ref{"ib_write_bw through run", "rate"}, rival: []ref{{"ib_write_bw on siw", "rate"}}, note: "the same program; FPDUs and CRC of each as it comes"},
+		row{name: "ib_send_lat 64 B, ironwarp run / on siw", unit: "us", scale: 1e6, less: true, aim: 1.2, ours: ref{"ib_send_lat through run", "half"}, rival: []ref{{"ib_send_lat on siw", "half"}}, note: "half of the round trip"})
 }
 
 // guestTime is the longest that the virtual machine may take for a round.

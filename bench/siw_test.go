@@ -37,7 +37,7 @@ func TestPerftestReportIsRead(t *testing.T) {
 }
 
 func TestEverySiwRowHasItsContenders(t *testing.T) {
-	_, all := siwContenders()
+	_, all := siwContenders(&bench{})
 	for _, r := range siwRows() {
 		for _, f := range append([]ref{r.ours}, r.rival...) {
 			if all[f.contender] == nil {
@@ -59,7 +59,7 @@ func TestEveryStreamRowHasItsContenders(t *testing.T) {
 	} {
 		wantContenders(t, g.rows, g.all)
 	}
-	_, kernel := guestSCTPContenders()
+	_, kernel := guestSCTPContenders(nil)
 	for _, r := range kernelSCTPRows() {
 		for _, f := range append([]ref{r.ours}, r.rival...) {
 			if kernel[f.contender] == nil {
