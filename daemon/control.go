@@ -134,6 +134,16 @@ func (d *Daemon) routes() http.Handler {
 	stream(mux, "POST /v1/attachments", asCaller(d.disks.Attach))
 	get(mux, "DELETE /v1/attachments/{peer}/{export}", d.detachRoute)
 	get(mux, "GET /v1/ulps", func(*http.Request) ([]api.ULP, error) { return d.describeULPs(), nil })
+	post(mux, "POST /v1/ulps", func(r *http.Request, s api.ULPSpec) (api.ULP, error) {
+		return d.declareULP(r.Context(), s.Name, func(main string) error { _, err := AddULP(main, s); return err })
+	})
+	post(mux, "PATCH /v1/ulps/{name}", func(r *http.Request, c api.ULPChange) (api.ULP, error) {
+		name := r.PathValue("name")
+		return d.declareULP(r.Context(), name, func(main string) error { _, err := SetULP(main, name, c); return err })
+	})
+	get(mux, "DELETE /v1/ulps/{name}", func(r *http.Request) (any, error) {
+		return struct{}{}, d.removeULP(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") != "")
+	})
 	get(mux, "GET /v1/audit", func(r *http.Request) (api.Audit, error) { return d.audit(r.Context()), nil })
 	get(mux, "GET /v1/resources", func(*http.Request) (api.Resources, error) { return d.Resources(), nil })
 	get(mux, "GET /v1/streams", func(*http.Request) ([]api.Stream, error) { return d.streams(), nil })

@@ -81,7 +81,7 @@ func peerInUse(cfg *config.Config, name string, disks []*attach.Attachment, forc
 	for _, u := range cfg.ULPs {
 		names := slices.Contains(u.Peers, name) || slices.ContainsFunc(u.Exports, func(e string) bool { return strings.HasPrefix(e, name+"/") })
 		if names {
-			found, do = append(found, fmt.Sprintf("ULP %s names it at %s", u.Name, u.Origin)), append(do, "take it out there and run `ironwarp reload`")
+			found, do = append(found, fmt.Sprintf("ULP %s names it at %s", u.Name, u.Origin)), append(do, howToTakeOut(cfg, u, name))
 			forcible = false
 		}
 	}

@@ -145,31 +145,21 @@ func (d *Daemon) describeULPs() []api.ULP {
 	}
 	for _, u := range d.config().ULPs {
 		if e := ulpProblem(u); e != nil {
-			v := declaredULP(u)
-			v.Problem = e
-			out = append(out, v)
+			out = append(out, api.ULP{ULPSpec: specOfULP(u), Problem: e})
+		}
+	}
+	for i := range out {
+		if u, ok := d.config().ULP(out[i].Name); ok {
+			out[i].Source = u.Origin.String()
 		}
 	}
 	return out
 }
 
+// describeULP describes a ULP as its users may see it.
 func (d *Daemon) describeULP(c *local.Consumer) api.ULP {
-	v := declaredULP(c.Declared())
-	v.Trust, v.Attachments = c.Disks.Trust().String(), len(d.disks.List(attach.Of(c)))
+	v := api.ULP{ULPSpec: specOfULP(c.Declared()), Attachments: len(d.disks.List(attach.Of(c)))}
+	v.Trust = c.Disks.Trust().String()
 	v.Connections, _, v.Refused = c.Gate.Use()
 	return v
-}
-
-// declaredULP is what the configuration says of a ULP.
-func declaredULP(u config.ULP) api.ULP {
-	return api.ULP{Name: u.Name, Privileged: u.Privileged, Trust: string(u.Trust), Users: accountNames(u.Users), Groups: accountNames(u.Groups),
-		Peers: append([]string{}, u.Peers...), Exports: append([]string{}, u.Exports...), MaxAttachments: u.Attachments}
-}
-
-func accountNames(list []config.Account) []string {
-	out := []string{}
-	for _, a := range list {
-		out = append(out, a.Name)
-	}
-	return out
 }

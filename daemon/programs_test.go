@@ -128,8 +128,8 @@ func (s *ownStream) works() bool {
 	return err == nil
 }
 
-// firstPort is where blocks of ports of these tests begin. Nothing else is at them.
-const firstPort = 21504
+// firstPort is where blocks of ports of these tests begin, below the ports that tests give to hosts.
+const firstPort = 9728
 
 // withPrograms is a host with programs of alice and bob, each with ports of its own, of whom bob takes connections.
 func withPrograms(t *testing.T) *host {

@@ -32,6 +32,7 @@ var values = map[string][]string{
 	"fpdu":       {"large", "emss"},
 	"policy":     rtrs.Policies(),
 	"no-path":    config.NoPaths(),
+	"trust":      config.Trusts(),
 	"log-level":  {"debug", "info", "warn", "error"},
 }
 
@@ -82,6 +83,10 @@ func (w *ironwarp) completeExports(c *cli.Context) {
 
 func (w *ironwarp) completeTargets(c *cli.Context) {
 	w.complete(c, names((*api.Client).Targets, func(t api.Target) string { return t.Name }))
+}
+
+func (w *ironwarp) completeULPs(c *cli.Context) {
+	w.complete(c, names((*api.Client).ULPs, func(u api.ULP) string { return u.Name }))
 }
 
 func (w *ironwarp) completeAttachments(c *cli.Context) {

@@ -18,7 +18,7 @@ const stepRemoved = "file removed"
 // configuration. It fails with the file system's errors.
 func (c *Config) RemoveTemporary() error {
 	var err error
-	for _, sub := range []string{"", peersDir, exportsDir, targetsDir, secretsDir} {
+	for _, sub := range []string{"", peersDir, exportsDir, targetsDir, ulpsDir, secretsDir} {
 		err = errors.Join(err, wholefile.RemoveTemporary(filepath.Join(c.Dir(), sub)))
 	}
 	return err
@@ -29,6 +29,7 @@ const (
 	peersDir   = "peers.d"
 	exportsDir = "exports.d"
 	targetsDir = "targets.d"
+	ulpsDir    = "ulps.d"
 	secretsDir = "secrets"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Load reads the main file and the peers.d, exports.d and targets.d directories beside it.
+// Load reads the main file and the peers.d, exports.d, targets.d and ulps.d directories beside it.
 // A main file that does not exist means the defaults, unless it was named
 // explicitly (mustExist). Every fault is reported, as Errors.
 func Load(path string, mustExist bool) (*Config, error) { return files(nil).load(path, mustExist) }
@@ -51,6 +51,10 @@ func (changed files) load(path string, mustExist bool) (*Config, error) {
 	errs = append(errs, changed.loadDir(filepath.Join(c.Dir(), targetsDir), func(d *decoder, n ast.Node) {
 		c.Targets = append(c.Targets, d.target(n))
 	})...)
+	// Behind those of the main file: the first that names one of a user's groups is the user's.
+	errs = append(errs, changed.loadDir(filepath.Join(c.Dir(), ulpsDir), func(d *decoder, n ast.Node) {
+		c.ULPs = append(c.ULPs, d.ulp(n))
+	})...)
 	addLUNExports(c)
 	c.ControlSocket = cmp.Or(c.ControlSocket, filepath.Join(c.RuntimeDir, "ironwarp.sock"))
 	errs = append(errs, checkConflicts(c)...)
@@ -80,7 +84,7 @@ func (changed files) loadDir(dir string, read func(*decoder, ast.Node)) Errors {
 		if root := d.parse(data); root != nil {
 			read(d, root)
 		} else if len(d.errs) == 0 {
-			d.errs = append(d.errs, &Error{Pos: Pos{File: d.file}, Msg: "the file is empty", Fix: "remove it or declare one peer, export or target in it"})
+			d.errs = append(d.errs, &Error{Pos: Pos{File: d.file}, Msg: "the file is empty", Fix: "remove it or declare one peer, export, target or ULP in it"})
 		}
 		errs = append(errs, d.errs...)
 	}

@@ -49,6 +49,9 @@ type blockFault struct{ msg, fix string }
 
 func (f *blockFault) Error() string { return f.msg + "; " + f.fix }
 
+// Fault is what is wrong, and what to do.
+func (f *blockFault) Fault() (msg, fix string) { return f.msg, f.fix }
+
 // ParsePortBlock reads a block of ports, FIRST/SIZE. It fails at what is none, and where a program's
 // ports cannot be: the kernel's selectors know aligned powers of two, ports below 1024 are those of
 // the system, and from 32768 on Linux takes the ports of those who dial.

@@ -34,6 +34,8 @@ type ULP struct {
 	// Disabled is which of its users or groups does not exist on this host. Then the ULP
 	// has no users: a name that is reused must not become somebody else's by accident.
 	Disabled error
+	// UnknownUsers and UnknownGroups are those of which Disabled says that they do not exist.
+	UnknownUsers, UnknownGroups []string
 }
 
 // Account is a user or a group of this host.
@@ -87,7 +89,7 @@ func (c *Config) ULP(name string) (ULP, bool) {
 }
 
 // ULPOf finds the ULP of a user of this host: the one that names the user, otherwise the
-// first one in the file that names one of the user's groups.
+// first one that names one of the user's groups: of the main file, then of ulps.d by the files' names.
 func (c *Config) ULPOf(uid uint32, gids []uint32) (ULP, bool) {
 	if uid == UnmappedID {
 		return ULP{}, false
@@ -110,8 +112,8 @@ func (d *decoder) ulp(n ast.Node) ULP {
 	faults := len(d.errs)
 	d.mapping(n, "a ULP", fields{
 		"name":       d.str("ULP name", &u.Name, CheckULPName),
-		"users":      d.accounts("user", &u.Users, &u.Disabled, userID),
-		"groups":     d.accounts("group", &u.Groups, &u.Disabled, groupID),
+		"users":      d.accounts("user", &u.Users, &u.UnknownUsers, &u.Disabled, userID),
+		"groups":     d.accounts("group", &u.Groups, &u.UnknownGroups, &u.Disabled, groupID),
 		"privileged": d.boolean("privileged", &u.Privileged),
 		"trust":      d.trust(&u.Trust),
 		"limits": func(n ast.Node) {
@@ -146,8 +148,8 @@ func (d *decoder) names(what string, dst *[]string, check func(string) error) fu
 var errNoAccount = errors.New("does not exist on this host")
 
 // accounts reads a list of names or numbers of users, or of groups. One that does not
-// exist goes to unknown.
-func (d *decoder) accounts(what string, dst *[]Account, unknown *error, lookup func(string) (uint32, error)) func(ast.Node) {
+// exist goes to unknown, and disables the ULP.
+func (d *decoder) accounts(what string, dst *[]Account, unknown *[]string, disabled *error, lookup func(string) (uint32, error)) func(ast.Node) {
 	return func(n ast.Node) {
 		d.sequence(n, what+"s", func(n ast.Node) {
 			switch n.(type) {
@@ -159,7 +161,8 @@ func (d *decoder) accounts(what string, dst *[]Account, unknown *error, lookup f
 			name := n.GetToken().Value
 			id, err := lookup(name)
 			if errors.Is(err, errNoAccount) {
-				*unknown = errors.Join(*unknown, &Error{Pos: d.pos(n), Msg: fmt.Sprintf("%s %q %s", what, name, err), Fix: "create it, or take it out, then run `ironwarp reload`"})
+				*unknown = append(*unknown, name)
+				*disabled = errors.Join(*disabled, &Error{Pos: d.pos(n), Msg: fmt.Sprintf("%s %q %s", what, name, err), Fix: "create it, or take it out, then run `ironwarp reload`"})
 				return
 			}
 			if err != nil {
@@ -171,6 +174,18 @@ func (d *decoder) accounts(what string, dst *[]Account, unknown *error, lookup f
 			}
 		})
 	}
+}
+
+// FindUser finds a user of this host by name or number. The error is the reason why it cannot be a ULP's.
+func FindUser(name string) (Account, error) {
+	id, err := userID(name)
+	return Account{id, name}, err
+}
+
+// FindGroup finds a group like FindUser. It fails as that does.
+func FindGroup(name string) (Account, error) {
+	id, err := groupID(name)
+	return Account{id, name}, err
 }
 
 func userID(name string) (uint32, error) {

@@ -204,7 +204,7 @@ func add(main, sub, name string, v any) (file string, err error) {
 	return file, err
 }
 
-// set changes the file that declares a peer, export or target. edit returns the declaration before and
+// set changes the file that declares a peer, export, target or ULP. edit returns the declaration before and
 // after the change.
 func set(main, sub, what, name string, edit func(*Config) (before, after any, err error)) (file string, err error) {
 	err = changeFiles(main, func(c *fileChange) error {
@@ -222,7 +222,7 @@ func set(main, sub, what, name string, edit func(*Config) (before, after any, er
 	return file, err
 }
 
-// declared returns where a peer, export or target is declared.
+// declared returns where a peer, export, target or ULP is declared.
 func declared(c *Config, sub, name string) (Pos, bool) {
 	switch sub {
 	case peersDir:
@@ -231,6 +231,9 @@ func declared(c *Config, sub, name string) (Pos, bool) {
 	case targetsDir:
 		t, ok := c.Target(name)
 		return t.Origin, ok
+	case ulpsDir:
+		u, ok := c.ULP(name)
+		return u.Origin, ok
 	}
 	e, ok := c.Export(name)
 	return e.Origin, ok
