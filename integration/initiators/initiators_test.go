@@ -142,6 +142,12 @@ exec %s -test.v -test.timeout %s -test.run '^%s$'
 // printed there. It returns false there.
 func inMachine(t *testing.T, variables ...string) (output string, ran bool) {
 	t.Helper()
+	return inMachineLike(t, vm.Options{Memory: 2048}, variables...)
+}
+
+// inMachineLike is inMachine with another machine.
+func inMachineLike(t *testing.T, o vm.Options, variables ...string) (output string, ran bool) {
+	t.Helper()
 	if os.Getenv(insideVar) != "" {
 		return "", false
 	}
@@ -160,7 +166,8 @@ func inMachine(t *testing.T, variables ...string) (output string, ran bool) {
 	for _, name := range variables {
 		environment += fmt.Sprintf(" %s='%s'", name, os.Getenv(name))
 	}
-	return vm.RunTest(t, cache, vm.Options{Timeout: limit + time.Minute, Memory: 2048}, func(here, self string) string {
+	o.Timeout = limit + time.Minute
+	return vm.RunTest(t, cache, o, func(here, self string) string {
 		return fmt.Sprintf(script, initiatorName, environment, here, self, limit, t.Name())
 	}), true
 }

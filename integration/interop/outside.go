@@ -46,6 +46,8 @@ var outsides = []outside{
 		what: "multipath-tools with two portals", document: multipathHead, mayLack: true},
 	{part: partISCSI, log: "initiators", test: "TestLibiscsiISER", limit: 20 * time.Minute, title: "libiscsi's suite over iSER",
 		what: "libiscsi's suite over iSER", document: libiscsiHead, mayLack: true},
+	{part: partISCSI, log: "initiators", test: "TestTGTISER", limit: 20 * time.Minute, title: "the tester of iSCSI targets over iSER",
+		what: "ironwarp iscsi test against tgt over iSER", document: tgtISERHead, mayLack: true},
 	{part: partISCSI, log: "initiators", test: "TestRDMATest", limit: 20 * time.Minute, title: "the tester of RDMA stacks",
 		what: "ironwarp rdma test against soft-iWARP", document: rdmaTestHead, mayLack: true},
 	{part: partISCSI, log: "newcomer", test: "TestDiskForAnyInitiator", limit: 15 * time.Minute, title: "a disk for any initiator",
@@ -212,6 +214,14 @@ const libiscsiHead = `
 
 In the virtual machine libiscsi's own iSER, on Linux' verbs and soft-iWARP, runs its suite, a process for each test, against our target. libiscsi 1.19 frees a
 connection that its thread still uses, and then crashes, whatever the target: a library put in front keeps it.
+
+`
+
+const tgtISERHead = `
+## The tester of iSCSI targets over iSER
+
+In the virtual machine the cases of ` + "`ironwarp iscsi test`" + ` judge tgt's target in a network namespace of its own, over iSER on soft-iWARP: it has to fail the cases of
+[iscsitest.md](iscsitest.md) and no other.
 
 `
 
