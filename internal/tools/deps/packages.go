@@ -51,7 +51,7 @@ var (
 	netbase    = debPackage{"netbase", []string{"/etc/services"}, "strongSwan names ports in selectors by it"}
 	zsh        = debPackage{"zsh", []string{"zsh"}, "completes what peers have named"}
 	fish       = debPackage{"fish", []string{"fish"}, "completes what peers have named"}
-	tgt        = debPackage{"tgt", []string{"tgtd", "tgtadm"}, "the rival of the iSCSI rows"}
+	tgt        = debPackage{"tgt", []string{"tgtd", "tgtadm"}, "the rival of the iSCSI rows, and a target that our tester judges"}
 	nbdkit     = debPackage{"nbdkit", []string{"nbdkit", "/usr/lib/*/nbdkit/plugins/nbdkit-file-plugin.so"}, "the rival of the fio rows"}
 )
 
@@ -62,5 +62,5 @@ var sets = map[string][]debPackage{
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
 	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, ibverbsDev, rdmacmDev, perftest, openISCSI, libiscsi},
 	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev, ibvUtils, perftest,
-		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, sg3, multipath, libiscsi},
+		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, sg3, multipath, libiscsi, tgt},
 }
