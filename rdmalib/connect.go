@@ -3,7 +3,9 @@ package rdmalib
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -41,12 +43,10 @@ func (e *Engine) connectLocked(id *cmID, c *command) syscall.Errno {
 	}
 	id.qp = q
 	e.log.Debug("connect", "id", id.handle, "to", id.dst)
-	cfg := verbs.DialConfig{Remote: id.dst, Made: q.v, PrivateData: private(param), Setup: e.set, Transport: e.tc}
+	cfg := verbs.DialConfig{Remote: id.dst, Made: q.v, PrivateData: private(param), Setup: e.set, Transport: e.transportAt(id.dst.Port())}
 	cfg.QP.IRD, cfg.QP.ORD = depths(param)
 	if !id.src.Addr().IsUnspecified() {
-		tc := *e.tc
-		tc.Local = id.src.Addr()
-		cfg.Transport = &tc
+		cfg.Transport.Local = id.src.Addr()
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, connectTime)
 	id.cancel = cancel
@@ -155,25 +155,7 @@ func (e *Engine) listen(id *cmID, backlog int) syscall.Errno {
 	}
 	at, only := id.src, id.familyOnly
 	d.mu.Unlock()
-	cfg := verbs.ListenConfig{Setup: e.set, Transport: e.tc, Backlog: max(backlog, maxPending), OnFailed: func(f transport.Flow, err error) { e.log.Debug("incoming connection", "flow", f, "error", err) }}
-	if !only && at.Addr().Is6() && at.Addr().IsUnspecified() {
-		tc := *e.tc
-		tc.OneFamily = false
-		cfg.Transport = &tc
-	}
-	ports, err := e.ports(at)
-	var ln *verbs.Listener
-	for _, port := range ports {
-		at = netip.AddrPortFrom(at.Addr(), port)
-		if ln, err = e.dev.Listen(e.ctx, at, cfg); err != nil && cfg.Transport != e.tc {
-			own := cfg
-			own.Transport = e.tc
-			ln, err = e.dev.Listen(e.ctx, at, own)
-		}
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			break
-		}
-	}
+	ln, err := e.open(at, !only && at.Addr().Is6() && at.Addr().IsUnspecified(), backlog)
 	if err != nil {
 		return e.errnoOf("listen", err)
 	}
@@ -186,6 +168,38 @@ func (e *Engine) listen(id *cmID, backlog int) syscall.Errno {
 	id.ln, id.src = ln, netip.AddrPortFrom(at.Addr(), ln.Addr().Port())
 	go e.requests(id, ln)
 	return 0
+}
+
+// open begins to listen at one of the ports that the program may have, also over IPv4 if both is set and that is possible.
+func (e *Engine) open(at netip.AddrPort, both bool, backlog int) (ln *verbs.Listener, err error) {
+	ports, err := e.ports(at)
+	if e.tc.Kind != transport.TCP && slices.Equal(ports, []uint16{0}) { // the UDP port is to be the same
+		ports = anyPorts()
+	}
+	cfg := verbs.ListenConfig{Setup: e.set, Backlog: max(backlog, maxPending), OnFailed: func(f transport.Flow, err error) { e.log.Debug("incoming connection", "flow", f, "error", err) }}
+	for _, port := range ports {
+		cfg.Transport = e.transportAt(port)
+		cfg.Transport.OneFamily = !both
+		at = netip.AddrPortFrom(at.Addr(), port)
+		if ln, err = e.dev.Listen(e.ctx, at, cfg); err != nil && both {
+			cfg.Transport.OneFamily = true
+			ln, err = e.dev.Listen(e.ctx, at, cfg)
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	return ln, err
+}
+
+// anyPorts are some of the dynamic ports (RFC 6335 section 6), in no order.
+func anyPorts() []uint16 {
+	const first, some = 49152, 64
+	ports := make([]uint16, some)
+	for i := range ports {
+		ports[i] = first + uint16(rand.IntN(1<<16-first))
+	}
+	return ports
 }
 
 // requests tells the program of those who connect to a listener.

@@ -26,6 +26,9 @@ type Config struct {
 	Ports func(at netip.AddrPort) ([]uint16, error)
 	// Log takes what a program's errno can't say, refusals as warnings; nil: nothing is said.
 	Log *slog.Logger
+	// SCTP has connections be streams of SCTP in UDP (RFC 5043, RFC 6951), each host's UDP port being the port that is
+	// dialled; otherwise they are TCP.
+	SCTP bool
 	// NoCRC does without MPA's CRC where the peer agrees.
 	NoCRC bool
 }
@@ -96,6 +99,9 @@ func New(cfg Config) (*Engine, error) {
 	}
 	if e.ports == nil {
 		e.ports = func(at netip.AddrPort) ([]uint16, error) { return []uint16{at.Port()}, nil }
+	}
+	if cfg.SCTP {
+		e.tc.Kind = transport.SCTPUDP
 	}
 	e.cm.init()
 	e.ctx, e.stop = context.WithCancel(context.Background())
@@ -293,4 +299,11 @@ func Delegated(c *delegate.Client) (transport.Protector, func(netip.AddrPort) ([
 		rand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
 		return all, nil
 	}
+}
+
+// transportAt is how a connection to a port of a host is carried, or one that comes to a port of this host.
+func (e *Engine) transportAt(port uint16) *transport.Config {
+	tc := *e.tc
+	tc.UDPPort = port
+	return &tc
 }

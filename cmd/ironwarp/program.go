@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/delegate"
 )
 
@@ -36,6 +37,7 @@ func (w *ironwarp) runCommand() *cli.Command {
 			socketFlag(),
 			&cli.BoolFlag{Name: "lab", Usage: "without IPsec: reach this host, by its loopback addresses, and the --peer given"},
 			&cli.StringSliceFlag{Name: "peer", Usage: "with --lab: an `ADDRESS` that is reached in clear, may be given again"},
+			&cli.StringFlag{Name: "transport", Usage: "with --lab: `tcp|sctp-udp`; with the latter the port that is dialled is SCTP's and UDP's", Value: transport.TCP.String()},
 			&cli.StringFlag{Name: "log", Usage: "append to `FILE` what goes on, for which a program has no words"},
 		},
 	}
@@ -47,6 +49,10 @@ func (w *ironwarp) runProgram(c *cli.Context) error {
 		return &usageError{msg: "which program?", fix: "ironwarp run -- ibv_devinfo"}
 	case !c.Bool("lab") && c.IsSet("peer"):
 		return &usageError{msg: "--peer is for --lab", fix: "add --lab: what goes to that host is in clear then"}
+	case !c.Bool("lab") && c.IsSet("transport"):
+		return &usageError{msg: "--transport is for --lab", fix: "in IPsec streams of programs are over TCP: leave it out"}
+	case c.String("transport") != transport.TCP.String() && c.String("transport") != transport.SCTPUDP.String():
+		return &usageError{msg: fmt.Sprintf("--transport %q", c.String("transport")), fix: "tcp and sctp-udp are possible"}
 	}
 	peers := c.StringSlice("peer")
 	for i, p := range peers {
@@ -64,23 +70,23 @@ func (w *ironwarp) runProgram(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	reach := "IRONWARP_LAB=" + strings.Join(peers, ",")
+	reach := []string{"IRONWARP_LAB=" + strings.Join(peers, ","), "IRONWARP_LAB_TRANSPORT=" + c.String("transport")}
 	if !c.Bool("lab") {
 		socket, err := w.programSocket(c)
 		if err != nil {
 			return err
 		}
-		reach = "IRONWARP_SOCKET=" + socket
+		reach = []string{"IRONWARP_SOCKET=" + socket}
 	}
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		name, _, _ := strings.Cut(s, "=")
-		return slices.Contains([]string{"LD_LIBRARY_PATH", "IRONWARP_LAB", "IRONWARP_SOCKET", "IRONWARP_RDMA_LOG"}, name)
+		return slices.Contains([]string{"LD_LIBRARY_PATH", "IRONWARP_LAB", "IRONWARP_LAB_TRANSPORT", "IRONWARP_SOCKET", "IRONWARP_RDMA_LOG"}, name)
 	})
 	search := dir
 	if old := os.Getenv("LD_LIBRARY_PATH"); old != "" {
 		search += ":" + old
 	}
-	env = append(env, "LD_LIBRARY_PATH="+search, reach)
+	env = append(append(env, "LD_LIBRARY_PATH="+search), reach...)
 	if name := c.String("log"); name != "" {
 		if name, err = filepath.Abs(name); err != nil {
 			return err

@@ -72,11 +72,17 @@ type process struct {
 
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
+	return startOver(t, "tcp", args...)
+}
+
+// startOver starts a program whose streams are over a transport.
+func startOver(t *testing.T, transport string, args ...string) *process {
+	t.Helper()
 	var bin string
 	if args[0] == "ironwarp" { // itself, without run
 		bin, args = ironwarp(t), args[1:]
 	} else {
-		bin, args = ironwarp(t, args[0]), append([]string{"run", "--lab", "--"}, args...)
+		bin, args = ironwarp(t, args[0]), append([]string{"run", "--lab", "--transport", transport, "--"}, args...)
 	}
 	p := &process{t: t, cmd: exec.CommandContext(t.Context(), bin, args...), done: make(chan error, 1)}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
@@ -101,20 +107,20 @@ func (p *process) within(limit time.Duration) error {
 	}
 }
 
-// listens waits until somebody listens on a TCP port of this host, without connecting to it.
+// listens waits until somebody listens on a TCP or UDP port of this host, without connecting to it.
 func listens(t *testing.T, port uint16, p *process) {
 	t.Helper()
 	want := fmt.Sprintf(":%04X", port)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-tick.C {
-		for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		for _, file := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6", "/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"} {
 			b, err := os.ReadFile(file)
 			if err != nil {
 				continue
 			}
 			for line := range strings.Lines(string(b)) {
-				if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], want) && f[3] == "0A" {
+				if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], want) && (f[3] == "0A" || strings.Contains(file, "udp")) {
 					return
 				}
 			}
@@ -138,6 +144,7 @@ var pairs = []struct {
 	server, client string
 	want           string
 	serves         bool
+	sctp           bool // their streams are over SCTP in UDP
 }{
 	{name: "perftest send_bw", server: "ib_send_bw -R -p PORT -n 1000", client: "ib_send_bw -R -p PORT -n 1000 127.0.0.1", want: "65536      1000"},
 	{name: "perftest write_bw", server: "ib_write_bw -R -p PORT -n 1000", client: "ib_write_bw -R -p PORT -n 1000 127.0.0.1", want: "65536      1000"},
@@ -169,6 +176,12 @@ var pairs = []struct {
 	{name: "cmtime", server: "cmtime -c 20 -p PORT", client: "cmtime -c 20 -s 127.0.0.1 -p PORT", want: "connect", serves: true},
 	{name: "rstream", server: "rstream -p PORT -S 65536 -C 200 -T v", client: "rstream -s 127.0.0.1 -p PORT -S 65536 -C 200 -T v", want: "64k"},
 	{name: "rstream, all its tests", server: "rstream -p PORT", client: "rstream -s 127.0.0.1 -p PORT", want: "1m"},
+	{name: "over SCTP in UDP, perftest write_bw", sctp: true, server: "ib_write_bw -R -p PORT -n 1000", client: "ib_write_bw -R -p PORT -n 1000 127.0.0.1", want: "65536      1000"},
+	{name: "over SCTP in UDP, perftest send_bw both ways", sctp: true, server: "ib_send_bw -R -b -p PORT -n 500", client: "ib_send_bw -R -b -p PORT -n 500 127.0.0.1", want: "65536      500"},
+	{name: "over SCTP in UDP, rping", sctp: true, server: "rping -s -a 127.0.0.1 -p PORT -C 20", client: "rping -c -v -a 127.0.0.1 -p PORT -C 20", want: "rdma-ping-19"},
+	{name: "over SCTP in UDP, rping over IPv6", sctp: true, server: "rping -s -a ::1 -p PORT -C 3", client: "rping -c -v -a ::1 -p PORT -C 3", want: "rdma-ping-2"},
+	{name: "over SCTP in UDP, ucmatose", sctp: true, server: "ucmatose -c 8 -p PORT", client: "ucmatose -c 8 -s 127.0.0.1 -p PORT", want: "return status 0"},
+	{name: "over SCTP in UDP, rstream", sctp: true, server: "rstream -p PORT -S 65536 -C 200 -T v", client: "rstream -s 127.0.0.1 -p PORT -S 65536 -C 200 -T v", want: "64k"},
 	{name: "riostream", server: "riostream -p PORT -S 65536 -C 200 -T v", client: "riostream -s 127.0.0.1 -p PORT -S 65536 -C 200 -T v", want: "64k"},
 }
 
@@ -203,9 +216,13 @@ func TestPrograms(t *testing.T) {
 			args := func(line string) []string {
 				return strings.Fields(strings.ReplaceAll(line, "PORT", fmt.Sprint(port)))
 			}
-			server := start(t, args(x.server)...)
+			over := "tcp"
+			if x.sctp {
+				over = "sctp-udp"
+			}
+			server := startOver(t, over, args(x.server)...)
 			listens(t, port, server)
-			client := start(t, args(x.client)...)
+			client := startOver(t, over, args(x.client)...)
 			if err := client.within(limit); err != nil || !strings.Contains(client.out.String(), x.want) {
 				server.cmd.Process.Kill()
 				<-server.done

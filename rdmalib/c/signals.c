@@ -12,12 +12,19 @@ static sighandler_t (*next_signal)(int, sighandler_t), (*next_sysv)(int, sighand
 static int loaded; // the engine is
 int late; // this library was loaded so late that the program's calls of the functions below don't come here
 
+// next is the C library's function, which stands before this library where a program comes by it through another (late).
+static void *next(const char *name)
+{
+	void *f = dlsym(RTLD_NEXT, name);
+	return f ? f : dlsym(RTLD_DEFAULT, name);
+}
+
 __attribute__((constructor)) static void find(void)
 {
-	*(void **)&next_action = dlsym(RTLD_NEXT, "sigaction");
-	*(void **)&next_signal = dlsym(RTLD_NEXT, "signal");
-	*(void **)&next_sysv = dlsym(RTLD_NEXT, "__sysv_signal");
-	*(void **)&next_sigset = dlsym(RTLD_NEXT, "sigset");
+	*(void **)&next_action = next("sigaction");
+	*(void **)&next_signal = next("signal");
+	*(void **)&next_sysv = next("__sysv_signal");
+	*(void **)&next_sigset = next("sigset");
 }
 
 static int needs(const struct sigaction *a)

@@ -3,7 +3,7 @@
 //
 // IRONWARP_SOCKET is the control socket of the daemon that protects the program's streams. IRONWARP_LAB, if set, is what
 // `ironwarp run --lab` allows instead: addresses of hosts to reach in clear, separated by commas; this host is always
-// allowed. What errno can't say of a refusal goes to standard error, and the rest to the file that IRONWARP_RDMA_LOG names.
+// allowed, and IRONWARP_LAB_TRANSPORT is tcp or sctp-udp. What errno can't say of a refusal goes to standard error, and the rest to the file that IRONWARP_RDMA_LOG names.
 package main
 
 /*
@@ -87,7 +87,7 @@ func protect(cfg *rdmalib.Config, quiet *slog.Logger) syscall.Errno {
 		}
 		peers = append(peers, a)
 	}
-	cfg.Protector = rdmalib.Lab(quiet, peers...)
+	cfg.Protector, cfg.SCTP = rdmalib.Lab(quiet, peers...), os.Getenv("IRONWARP_LAB_TRANSPORT") == transport.SCTPUDP.String()
 	return 0
 }
 
