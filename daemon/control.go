@@ -63,7 +63,7 @@ func (d *Daemon) authorized(all, ulps http.Handler) http.Handler {
 		if !ok {
 			w.Header().Set("Connection", "close")
 			respond(w, nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("user id %d may not use the control socket of this daemon", c.User.UID),
-				Fix: "it answers root, the user it runs as, and the users that ulps: in its configuration names: run the command with sudo"})
+				Fix: "it answers root, the user it runs as, and the users of ULPs, which `ironwarp ulp add` declares: run the command with sudo"})
 			return
 		}
 		defer who.Requests.Done()

@@ -210,7 +210,7 @@ func TestWhatAProgramMayNotHave(t *testing.T) {
 		{"its last port", dial(firstPort + 15), ""},
 		{"a port of bob's", dial(firstPort + 16), fmt.Sprintf("port %d is none of those that ULP alice has with peer beta: %d to %d", firstPort+16, firstPort, firstPort+15)},
 		{"a port of nobody's", dial(firstPort - 1), "is none of those"},
-		{"connections", taken(firstPort), "ULP alice takes no connections: listen: true"},
+		{"connections", taken(firstPort), "ULP alice takes no connections: `ironwarp ulp set --listen`"},
 		{"an unknown host", p.Prepare(t.Context(), transport.Flow{Protocol: transport.ProtoTCP, Remote: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), firstPort)}), "192.0.2.1 is not the address of a peer that ULP alice may use"},
 		{"another transport", p.Prepare(t.Context(), transport.Flow{Protocol: transport.ProtoUDP, Remote: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), firstPort)}), "over TCP"},
 	} {

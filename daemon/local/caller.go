@@ -44,7 +44,7 @@ func (who Caller) MayAttach(peer, export string) error {
 
 func (who Caller) forbidden(what string) error {
 	return &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("ULP %s may not %s", who.Name, what),
-		Fix: "`ironwarp ulp ls` shows what it may; root changes that under ulps: in the daemon's configuration"}
+		Fix: "`ironwarp ulp ls` shows what it may; root changes that with `ironwarp ulp set`"}
 }
 
 // Redact returns an error as the caller may see it: only root sees why a peer cannot be reached.

@@ -345,14 +345,14 @@ func (s *session) decide(f transport.Flow, outgoing bool) (config.Peer, error) {
 	case !covered || !mayUsePort(who, peer.Name, port):
 		return refuse("port %d is none of those that %s has with peer %s: %s", port, account, peer.Name, portsOf(s.p.terms(who).Ports))
 	case !outgoing && !mayListen(who):
-		return refuse("%s takes no connections: listen: true under its name in ulps: allows it", account)
+		return refuse("%s takes no connections: `ironwarp ulp set --listen` with its name allows it", account)
 	}
 	return peer, nil
 }
 
 func portsOf(ports []delegate.Ports) string {
 	if len(ports) == 0 {
-		return "it has no ports; ports: under ulps: in the configuration of both hosts declares some"
+		return "it has no ports; `ironwarp ulp add --ports` on both hosts declares some"
 	}
 	var words []string
 	for _, p := range ports {
