@@ -67,7 +67,7 @@ fuzz: need-go ## run every fuzz target for a while (TIME=2m each, PKG=./verbs, R
 demo: need-go ## the main job on two hosts in namespaces, as root (ARGS=--keep to look around, ARGS=--paths=2 for two paths of which each is cut, PROFILE=rfc3723, TRANSPORT=sctp-udp)
 	@[ "$$(id -u)" = 0 ] || { echo "make demo makes network namespaces and two strongSwans in them, which takes root: sudo make demo" >&2; exit 1; }
 	@$(GO) run ./internal/tools/deps demo
-	@$(MAKE) --no-print-directory -s build
+	@$(MAKE) --no-print-directory -s build rdma
 	@mkdir -p .cache
 	@$(BUILD) -o .cache/demo ./integration/demo
 	@.cache/demo -profile '$(PROFILE)' -transport '$(TRANSPORT)' $(ARGS)

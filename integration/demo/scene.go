@@ -114,6 +114,9 @@ func (s *scene) play(ctx context.Context) (err error) {
 	if err := s.cutWires(ctx); err != nil {
 		return s.withLogs(err)
 	}
+	if err := s.runPrograms(ctx); err != nil {
+		return s.withLogs(err)
+	}
 	counts, err := capture.Stop()
 	if err != nil {
 		return err
@@ -218,7 +221,10 @@ func (s *scene) guardStopped() (n uint64, err error) {
 func (s *scene) judgeWire(c lab.Counts, stopped uint64) {
 	// Whatever the transport is, none of the others has a place in clear either.
 	clear, unknown := clearOn(c, anyWire), c.Unknown()
-	s.claim(clear == 0 && c.Dropped == 0, fmt.Sprintf("no clear packet of %s on the wire", s.wireNames()),
+	for i := range programPorts.Size {
+		clear += c.Clear(programPorts.First + i)
+	}
+	s.claim(clear == 0 && c.Dropped == 0, fmt.Sprintf("no clear packet of %s, or of the programs, on the wire", s.wireNames()),
 		"%d clear, %d missed; the guard stopped %d", clear, c.Dropped, stopped)
 	s.claim(unknown == "", "nothing else is on it that has no business there", "%s",
 		cmp.Or(unknown, fmt.Sprintf("%d ESP, %d IKE; of other kinds: %s", c.ESP, c.IKE, cmp.Or(c.Others(), "none"))))

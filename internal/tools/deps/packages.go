@@ -41,12 +41,12 @@ var (
 	gnuMake    = debPackage{"make", []string{"make"}, "builds soft-iWARP"}
 	headers    = debPackage{"linux-headers-amd64", []string{"/usr/src/linux-headers-6.1.*-amd64"}, "soft-iWARP is built against them"}
 	source     = debPackage{"linux-source-6.1", []string{"/usr/src/linux-source-6.1.tar.xz"}, "the source of soft-iWARP, which Debian's kernel lacks"}
-	rdmacm     = debPackage{"rdmacm-utils", []string{"rping"}, "the peer's rping"}
+	rdmacm     = debPackage{"rdmacm-utils", []string{"rping", "rcopy"}, "programs that know RDMA: rping, rcopy and others"}
 	ibverbs    = debPackage{"ibverbs-providers", []string{"/usr/lib/*/libibverbs/libsiw-rdmav*.so"}, "soft-iWARP's part in user space"}
 	ibvUtils   = debPackage{"ibverbs-utils", []string{"ibv_devinfo", "ibv_devices"}, "shows a program's RDMA device"}
 	perftest   = debPackage{"perftest", []string{"ib_write_bw", "ib_write_lat"}, "measures soft-iWARP, the rival in the virtual machine, and runs on IronWarp"}
-	ibverbsDev = debPackage{"libibverbs-dev", []string{"/usr/include/infiniband/verbs.h"}, "the program at the peer's end of the conformance suite"}
-	rdmacmDev  = debPackage{"librdmacm-dev", []string{"/usr/include/rdma/rdma_cma.h"}, "the program at the peer's end of the conformance suite"}
+	ibverbsDev = debPackage{"libibverbs-dev", []string{"/usr/include/infiniband/verbs.h"}, "the program at the peer's end of the conformance suite; libibverbs.so.1 of `ironwarp run`"}
+	rdmacmDev  = debPackage{"librdmacm-dev", []string{"/usr/include/rdma/rdma_cma.h"}, "the program at the peer's end of the conformance suite; libibverbs.so.1 of `ironwarp run`"}
 	bootstrap  = debPackage{"debootstrap", []string{"debootstrap"}, "makes the machines with systemd"}
 	netbase    = debPackage{"netbase", []string{"/etc/services"}, "strongSwan names ports in selectors by it"}
 	zsh        = debPackage{"zsh", []string{"zsh"}, "completes what peers have named"}
@@ -58,7 +58,7 @@ var (
 // sets names what each make target needs.
 var sets = map[string][]debPackage{
 	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, libiscsi, qemuBlock, bootstrap, netbase, zsh, fish},
-	"demo":     {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, e2fsprogs, fio, libnbd},
+	"demo":     {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, e2fsprogs, fio, libnbd, cc, libc, ibverbsDev, rdmacmDev, rdmacm, perftest},
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
 	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, ibverbsDev, rdmacmDev, perftest, openISCSI, libiscsi},
 	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev, ibvUtils, perftest,
