@@ -132,7 +132,9 @@ func follow(t *testing.T, m *machine.Machine, commands []string) string {
 			t.Skipf("Debian's mirror can't be reached: %v", err)
 		}
 	}
-	out, err := run(t.Context(), "export PATH=/usr/local/go/bin:$PATH DEBIAN_FRONTEND=noninteractive; bash -ec "+quote(strings.Join(commands, "\n")))
+	typed := strings.Join(commands, "\n") + "\n"
+	typed = strings.ReplaceAll(typed, " &\n", " >/dev/null 2>&1 &\n") // a terminal does not wait for what is in the background, and this would
+	out, err := run(t.Context(), "export PATH=/usr/local/go/bin:$PATH DEBIAN_FRONTEND=noninteractive; bash -ec "+quote(typed))
 	switch {
 	case err != nil && online(commands) && unreachable.MatchString(out):
 		t.Skipf("what the commands fetch can't be reached: %v", err)
@@ -214,6 +216,17 @@ func TestTwoHosts(t *testing.T) {
 			if i == 0 && esp.ProbeKernel() != nil {
 				t.Log("this machine's kernel has no ESP: strongSwan is told to do it, as docs/operations.md says")
 				at[name].Must(t, "ironwarp doctor --strongswan-conf >/etc/strongswan.d/ironwarp.conf || test -s /etc/strongswan.d/ironwarp.conf; systemctl restart strongswan ironwarp")
+			}
+		}
+	}
+	for _, b := range of(readme(t), "RDMA programs between the hosts") {
+		on, err := b.hosts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range on {
+			if out := follow(t, at[name], b.commands); name == "alpha" && len(on) == 1 && (!strings.Contains(out, "rdma-ping-2") || !strings.Contains(out, "BW average")) {
+				t.Errorf("the programs on alpha say:\n%s", out)
 			}
 		}
 	}
