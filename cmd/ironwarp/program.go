@@ -27,7 +27,8 @@ func (w *ironwarp) runCommand() *cli.Command {
 		Name: "run", Usage: "run a program of libibverbs and librdmacm on IronWarp, without an adapter or a kernel module", ArgsUsage: programUsage,
 		Description: "The program finds one RDMA device, ironwarp0, which is iWARP, and connects by librdmacm (perftest: -R). Nothing of the system is\n" +
 			"changed: the program, and those that it starts, load another libibverbs.so.1.\n\n" +
-			"The daemon protects its streams, at the ports that the configurations of both hosts declare under ulps:\n\n" +
+			"The daemon protects its streams, at the ports that both hosts declare:\n\n" +
+			"   ironwarp ulp add --peer PEER --ports 18432/512 --listen rdma\n" +
 			"   ironwarp run -- ib_write_bw -R -p 18515            on one host\n" +
 			"   ironwarp run -- ib_write_bw -R -p 18515 10.0.0.1   on the other\n\n" +
 			"With --lab there is no daemon and no IPsec, and the program reaches this host alone, and the --peer given in clear:\n\n" +
@@ -115,8 +116,12 @@ func (w *ironwarp) programSocket(c *cli.Context) (string, error) {
 		if t.Account != "" {
 			account = "ULP " + t.Account
 		}
+		fix := "declare some on both hosts: `ironwarp ulp add --peer PEER --ports 18432/512 --listen rdma`"
+		if t.Account != "" {
+			fix = fmt.Sprintf("root declares some on both hosts: here by `ironwarp ulp set --ports 18432/512 --listen %s`", t.Account)
+		}
 		return "", &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("%s has no ports for streams of programs", account),
-			Fix: "declare some in the configuration of both hosts, under ulps:, such as `- {name: rdma, peers: [NAME], ports: [18432/512], listen: true}`; or say --lab, for streams within this host"}
+			Fix: fix + "; or say --lab, for streams within this host"}
 	}
 	return socket, nil
 }
