@@ -120,7 +120,7 @@ func (e *Engine) connected(id *cmID, q *qp, err error) {
 			ev.kind, ev.status, ev.private = cmRejected, -int32(syscall.ECONNREFUSED), rej.PrivateData
 		case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET):
 			ev.kind = cmRejected
-		case errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		case errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, context.DeadlineExceeded), errors.Is(err, transport.ErrAway), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 			ev.kind = cmUnreachable
 		}
 		d.put(ev)

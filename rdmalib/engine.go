@@ -43,7 +43,7 @@ type Engine struct {
 	set verbs.Setup
 
 	ports func(netip.AddrPort) ([]uint16, error)
-	said  sync.Map // refusals that the log was told of
+	said  refusals
 
 	ctx  context.Context
 	stop context.CancelFunc
@@ -175,10 +175,11 @@ func (e *Engine) errnoOf(what string, err error) syscall.Errno {
 		return syscall.ENOTCONN
 	case errors.Is(err, context.DeadlineExceeded):
 		return syscall.ETIMEDOUT
+	case errors.Is(err, transport.ErrAway):
+		e.warn(what+" fails", err)
+		return syscall.EHOSTUNREACH
 	case errors.Is(err, transport.ErrNotProtected):
-		if _, again := e.said.LoadOrStore(err.Error(), true); !again {
-			e.log.Warn(what+" is refused", "reason", err)
-		}
+		e.warn(what+" is refused", err)
 		return syscall.EACCES
 	case errors.Is(err, delegate.ErrShort):
 		return syscall.ENOMEM
@@ -186,6 +187,31 @@ func (e *Engine) errnoOf(what string, err error) syscall.Errno {
 		return number
 	}
 	return syscall.EINVAL
+}
+
+// refusals are those that the log was told of: each once, and some at the most, as a program may try again for ever.
+type refusals struct {
+	mu    sync.Mutex // guards the field below it
+	known map[string]bool
+}
+
+const maxRefusals = 32
+
+func (e *Engine) warn(what string, err error) {
+	r := &e.said
+	r.mu.Lock()
+	if r.known == nil {
+		r.known = map[string]bool{}
+	}
+	text := err.Error()
+	news := !r.known[text] && len(r.known) < maxRefusals
+	if news {
+		r.known[text] = true
+	}
+	r.mu.Unlock()
+	if news {
+		e.log.Warn(what, "reason", text)
+	}
 }
 
 // table hands out handles, each once in a long time; lookups take no lock. Handle 0 is nothing.
