@@ -191,7 +191,7 @@ func (e *Engine) errnoOf(what string, err error) syscall.Errno {
 
 // refusals are those that the log was told of: each once, and some at the most, as a program may try again for ever.
 type refusals struct {
-	mu    sync.Mutex // guards the field below it
+	mu    sync.Mutex // guards the fields below it; taken after a queue pair's
 	known map[string]bool
 }
 

@@ -407,7 +407,7 @@ func DialFlows(ctx context.Context, socket string) (*net.UnixConn, error) {
 	return unix, nil
 }
 
-// UpgradeFlows is DialFlows on a connection to the control socket, which remains the caller's.
+// UpgradeFlows is DialFlows on a connection to the control socket, which remains the caller's. It fails as that does.
 func UpgradeFlows(ctx context.Context, conn *net.UnixConn) error {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	err := upgrade(ctx, conn)

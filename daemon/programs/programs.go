@@ -69,7 +69,7 @@ type session struct {
 	name    string // of the program, as it calls itself
 	serving *delegate.Serving
 
-	mu  sync.Mutex // guards who
+	mu  sync.Mutex // guards the field below it
 	who local.Caller
 }
 

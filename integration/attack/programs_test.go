@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/vishvananda/netlink"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/internal/nsdo"
 	"github.com/ironwarp/ironwarp/internal/otheruser"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/delegate"
@@ -67,31 +67,17 @@ func (m *machine) connect(address string, port uint16) (dialled, taken ownStream
 // inAnotherNamespace is connect in a network namespace of its own, as any user may make one.
 func (m *machine) inAnotherNamespace(address string, port uint16) (dialled ownStream) {
 	m.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and the thread ends
-		done <- func() error {
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				return err
-			}
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-			if err != nil {
-				return err
-			}
-			defer unix.Close(fd)
-			up, err := unix.NewIfreq("lo")
-			if err != nil {
-				return err
-			}
-			up.SetUint16(unix.IFF_UP)
-			if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, up); err != nil {
-				return err
-			}
+	err := nsdo.Fresh(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err == nil {
 			dialled, _ = m.connect(address, port)
-			return nil
-		}()
-	}()
-	if err := <-done; err != nil {
+		}
+		return err
+	})
+	if err != nil {
 		m.Fatal(err)
 	}
 	return dialled

@@ -7,16 +7,17 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/internal/nsdo"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -428,36 +429,22 @@ func TestSocketOfAnotherNamespaceIsRefused(t *testing.T) {
 		t.Skip("needs root for a network namespace")
 	}
 	var ours mon
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and the thread ends
-		done <- func() error {
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				return err
-			}
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-			if err != nil {
-				return err
-			}
-			defer unix.Close(fd)
-			r, err := unix.NewIfreq("lo")
-			if err != nil {
-				return err
-			}
-			r.SetUint16(unix.IFF_UP)
-			if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r); err != nil {
-				return err
-			}
+	err := nsdo.Fresh(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err == nil {
 			ours, _ = connected(t)
-			return nil
-		}()
-	}()
-	if err := <-done; err != nil {
+		}
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	d := newDaemon(t)
 	c := client(t, d)
-	_, err := c.Admit(t.Context(), ours.flow(), true, ours)
+	_, err = c.Admit(t.Context(), ours.flow(), true, ours)
 	if !errors.Is(err, transport.ErrNotProtected) || !strings.Contains(err.Error(), "another network namespace") {
 		t.Errorf("%v", err)
 	}

@@ -19,7 +19,7 @@ type Socket struct {
 	flow  transport.Flow
 	trash *Trash
 
-	mu sync.RWMutex // held for as long as fd is used
+	mu sync.RWMutex // guards the field below it, and is held for as long as that is used
 	fd int          // -1: closed
 }
 
@@ -28,7 +28,7 @@ var errClosed = errors.New("delegate: the socket is closed")
 // Flow is what the kernel says of the socket.
 func (s *Socket) Flow() transport.Flow { return s.flow }
 
-// SyscallConn returns the socket itself.
+// SyscallConn returns the socket itself. It never fails.
 func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s, nil }
 
 // Control calls f with the socket. It fails after the flow has ended.

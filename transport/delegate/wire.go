@@ -105,7 +105,7 @@ func parse(b []byte) (m message, err error) {
 type link struct {
 	*net.UnixConn
 
-	sending sync.Mutex
+	sending sync.Mutex // held while a message is sent
 
 	in      []byte // received, and not parsed yet; one goroutine receives
 	sockets []*Socket

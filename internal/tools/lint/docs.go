@@ -179,6 +179,9 @@ func (d *docChecker) ironwarp(words []string) string {
 			flags[name] = takesValue
 		}
 		for i < len(words) && strings.HasPrefix(words[i], "-") {
+			if words[i] == "--" { // the rest is another program's
+				return ""
+			}
 			name, _, inline := strings.Cut(strings.Trim(words[i], "[]"), "=")
 			takesValue, ok := flags[name]
 			if !ok {
