@@ -95,7 +95,9 @@ func (d *daemon) set(refuse, admits error) {
 	d.refuse, d.admits = refuse, admits
 }
 
-func (d *daemon) LocalPorts(context.Context, transport.Flow) (lo, hi uint16, err error) { return 7, 9, nil }
+func (d *daemon) LocalPorts(context.Context, transport.Flow) (lo, hi uint16, err error) {
+	return 7, 9, nil
+}
 
 func (d *daemon) Prepare(ctx context.Context, f transport.Flow) error {
 	if f.Remote.Port() == 1 {
