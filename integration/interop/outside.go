@@ -29,6 +29,8 @@ type outside struct {
 	// apart: it is run only where its part is named, as it takes as long as all others
 	// together.
 	apart bool
+	// long: it is run only with -whole, or where its part is named.
+	long bool
 }
 
 var outsides = []outside{
@@ -47,7 +49,7 @@ var outsides = []outside{
 	{part: partISCSI, log: "initiators", test: "TestLibiscsiISER", limit: 20 * time.Minute, title: "libiscsi's suite over iSER",
 		what: "libiscsi's suite over iSER", document: libiscsiHead, mayLack: true},
 	{part: partISCSI, log: "initiators", test: "TestTGTISER", limit: 20 * time.Minute, title: "the tester of iSCSI targets over iSER",
-		what: "ironwarp iscsi test against tgt over iSER", document: tgtISERHead, mayLack: true},
+		what: "ironwarp iscsi test against tgt over iSER", document: tgtISERHead, mayLack: true, long: true},
 	{part: partISCSI, log: "initiators", test: "TestRDMATest", limit: 20 * time.Minute, title: "the tester of RDMA stacks",
 		what: "ironwarp rdma test against soft-iWARP", document: rdmaTestHead, mayLack: true},
 	{part: partISCSI, log: "newcomer", test: "TestDiskForAnyInitiator", limit: 15 * time.Minute, title: "a disk for any initiator",
@@ -112,7 +114,7 @@ func (l *lab) outside(ctx context.Context, what outside, cache, out string) (o o
 
 // chosen reports whether it is to be run.
 func (o outside) chosen(a arguments) bool {
-	if o.apart && a.part != o.part {
+	if (o.apart || o.long && !a.whole) && a.part != o.part {
 		return false
 	}
 	return a.includes(o.part) && regexp.MustCompile(a.only).MatchString(o.test)
