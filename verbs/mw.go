@@ -49,7 +49,7 @@ type MW struct {
 // freed.
 func (pd *PD) AllocMW() (*MW, error) { return pd.allocMW(false) }
 
-// AllocKeyedMW is AllocMW of a window whose keys the consumer chooses. Its STag is there at once, and opens nothing.
+// AllocKeyedMW is AllocMW of a window whose keys the consumer chooses. Its STag is there at once, and opens nothing. It fails as AllocMW does.
 func (pd *PD) AllocKeyedMW() (*MW, error) { return pd.allocMW(true) }
 
 func (pd *PD) allocMW(keyed bool) (*MW, error) {

@@ -270,11 +270,11 @@ func (qp *QP) PostRecv(wr RecvWR) error {
 	if qp.cfg.SRQ != nil {
 		return errors.New("verbs: post a receive on a queue pair with a shared receive queue: post it there")
 	}
-	q := &qp.rq
-	total, err := qp.pd.checkSGL(wr.SGL, q.sges, true)
+	total, err := qp.pd.checkSGL(wr.SGL, qp.cfg.MaxRecvSGE, true)
 	if err != nil {
 		return err
 	}
+	q := &qp.rq
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
