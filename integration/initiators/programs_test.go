@@ -93,14 +93,16 @@ func TestProgramsAndSiw(t *testing.T) {
 						continue
 					}
 					began := time.Now()
-					if out, err = line(role.client, x.client).CombinedOutput(); err == nil && strings.Contains(string(out), x.want) || time.Since(began) > commandTime {
+					if out, err = line(role.client, x.client).CombinedOutput(); (err == nil || bytes.Contains(out, []byte("Bad file descriptor"))) && strings.Contains(string(out), x.want) || time.Since(began) > commandTime {
 						break
 					}
 				}
-				if err != nil || !strings.Contains(string(out), x.want) {
+				// An error of rping's own, until release 59 (rdma-core, f3ae6534).
+				raced := func(said []byte) bool { return bytes.Contains(said, []byte("rdma_get_cm_event: Bad file descriptor")) }
+				if err != nil && !raced(out) || !strings.Contains(string(out), x.want) {
 					t.Fatalf("the client: %v\n%s\nthe server:\n%s", err, out, said.String())
 				}
-				if err := server.Wait(); err != nil {
+				if err := server.Wait(); err != nil && !raced(said.Bytes()) {
 					t.Errorf("the server: %v\n%s", err, said.String())
 				}
 			})

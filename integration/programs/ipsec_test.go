@@ -140,19 +140,6 @@ func (h *hosts) must(n *node.Node, args ...string) {
 	}
 }
 
-// ends checks that a server and a client have ended well, and that the client has said something.
-func ends(t *testing.T, server, client *process, want string) {
-	t.Helper()
-	if err := client.within(limit); err != nil || !strings.Contains(client.out.String(), want) {
-		server.cmd.Process.Kill()
-		<-server.done
-		t.Fatalf("the client: %v\n%s\nthe server:\n%s", err, client.out.String(), server.out.String())
-	}
-	if err := server.within(limit); err != nil {
-		t.Errorf("the server: %v\n%s", err, server.out.String())
-	}
-}
-
 // TestProgramsInIPsec: programs on two hosts, with all that they send in ESP, whatever becomes of SAs and daemons. The
 // lab's captures judge each packet.
 func TestProgramsInIPsec(t *testing.T) {

@@ -135,6 +135,29 @@ func listens(t *testing.T, port uint16, p *process) {
 	t.Fatalf("%v does not listen on port %d", p.cmd.Args, port)
 }
 
+// ends waits for a program's end. It fails where that is not a good one, but for an error of rping's own: until release 59 its thread for events may find their channel
+// closed when the program is about to end (rdma-core, f3ae6534).
+func (p *process) ends() error {
+	err := p.within(limit)
+	if err != nil && strings.Contains(p.out.String(), "rdma_get_cm_event: Bad file descriptor") {
+		return nil
+	}
+	return err
+}
+
+// ends checks that a server and a client have ended well, and that the client has said something.
+func ends(t *testing.T, server, client *process, want string) {
+	t.Helper()
+	if err := client.ends(); err != nil || !strings.Contains(client.out.String(), want) {
+		server.cmd.Process.Kill()
+		<-server.done
+		t.Fatalf("the client: %v\n%s\nthe server:\n%s", err, client.out.String(), server.out.String())
+	}
+	if err := server.ends(); err != nil {
+		t.Errorf("the server: %v\n%s", err, server.out.String())
+	}
+}
+
 const limit = 90 * time.Second
 
 // pairs are programs with a server and a client. PORT is a free port. A client's output has to contain want, if there is
@@ -223,17 +246,13 @@ func TestPrograms(t *testing.T) {
 			server := startOver(t, over, args(x.server)...)
 			listens(t, port, server)
 			client := startOver(t, over, args(x.client)...)
-			if err := client.within(limit); err != nil || !strings.Contains(client.out.String(), x.want) {
-				server.cmd.Process.Kill()
-				<-server.done
-				t.Fatalf("the client: %v\n%s\nthe server:\n%s", err, client.out.String(), server.out.String())
-			}
 			if x.serves {
+				if err := client.within(limit); err != nil || !strings.Contains(client.out.String(), x.want) {
+					t.Errorf("the client: %v\n%s\nthe server:\n%s", err, client.out.String(), server.out.String())
+				}
 				return
 			}
-			if err := server.within(limit); err != nil {
-				t.Errorf("the server: %v\n%s", err, server.out.String())
-			}
+			ends(t, server, client, x.want)
 		})
 	}
 }
