@@ -20,7 +20,7 @@ type ULPSpec struct {
 	Listen         bool     `json:"listen"`                    // its programs may take connections there
 	MaxMemory      int64    `json:"max_memory_bytes,omitzero"` // 0: its fair share
 	MaxStreams     int64    `json:"max_streams,omitzero"`      // 0: its fair share
-	MaxAttachments int      `json:"max_attachments,omitzero"`  // disks at a time; 0: 64
+	MaxAttachments int      `json:"max_attachments,omitzero"`  // disks at a time; 0: 16
 }
 
 // ULPChange changes a ULP's declaration.
