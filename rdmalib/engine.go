@@ -307,7 +307,7 @@ func Delegated(c *delegate.Client) (transport.Protector, func(netip.AddrPort) ([
 		case at.Addr().IsLoopback():
 			return []uint16{at.Port()}, nil
 		case !t.Listen:
-			return nil, fmt.Errorf("%w: ULP %s takes no connections: listen: true under its name in ulps: allows it", transport.ErrNotProtected, t.Account)
+			return nil, fmt.Errorf("%w: ULP %[2]s takes no connections: `ironwarp ulp set --listen %[2]s`, by root, allows it", transport.ErrNotProtected, t.Account)
 		case at.Port() != 0 && t.Has(at.Port()):
 			return []uint16{at.Port()}, nil
 		}
@@ -320,7 +320,7 @@ func Delegated(c *delegate.Client) (transport.Protector, func(netip.AddrPort) ([
 			}
 		}
 		if at.Port() != 0 || len(all) == 0 {
-			return nil, fmt.Errorf("%w: port %d is none of those at which others may reach programs of yours (%s): choose one, or declare it by ports: under ulps: on both hosts", transport.ErrNotProtected, at.Port(), strings.Join(words, ", "))
+			return nil, fmt.Errorf("%w: port %d is none of those at which others may reach programs of yours (%s): choose one, or declare others by `ironwarp ulp` on both hosts", transport.ErrNotProtected, at.Port(), strings.Join(words, ", "))
 		}
 		rand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
 		return all, nil
