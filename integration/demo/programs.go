@@ -121,7 +121,7 @@ func (s *scene) perftest(ctx context.Context) error {
 func (s *scene) programMoves(ctx context.Context) error {
 	var before uint64
 	return node.Until(ctx, func() (bool, error) {
-		list, err := s.alpha.Streams(ctx, "beta")
+		list, err := s.alpha.Client().Streams(ctx) // there may be none yet
 		if err != nil {
 			return false, err
 		}
