@@ -20,10 +20,21 @@ import (
 
 // mutant is a fault that our target is given.
 type mutant struct {
-	over     string // "": TCP; chap, iser, or iser-streaming
-	says     string
-	file     string
-	old, new string
+	over  string // "": TCP; chap, iser, or iser-streaming
+	says  string
+	file  string
+	edits []edit
+}
+
+// edit is what a mutant has in place of some lines.
+type edit struct{ old, new string }
+
+// apply makes a mutant's file.
+func (m *mutant) apply(b []byte) []byte {
+	for _, e := range m.edits {
+		b = bytes.Replace(b, []byte(e.old), []byte(e.new), 1)
+	}
+	return b
 }
 
 // mutants reads testdata/mutants.txt.
@@ -36,6 +47,12 @@ func mutants(t *testing.T) (all []mutant) {
 	for block := range strings.SplitSeq(string(b), "\n\n") {
 		var m mutant
 		var is, becomes []string
+		next := func() {
+			if len(is) > 0 {
+				m.edits = append(m.edits, edit{strings.Join(is, "\n"), strings.Join(becomes, "\n")})
+			}
+			is, becomes = nil, nil
+		}
 		for line := range strings.SplitSeq(strings.Trim(block, "\n"), "\n") {
 			switch {
 			case strings.HasPrefix(line, "#"):
@@ -44,6 +61,9 @@ func mutants(t *testing.T) (all []mutant) {
 			case strings.HasPrefix(line, "= "):
 				m.says = line[2:]
 			case strings.HasPrefix(line, "-"):
+				if len(becomes) > 0 {
+					next()
+				}
 				is = append(is, line[1:])
 			case strings.HasPrefix(line, "+"):
 				becomes = append(becomes, line[1:])
@@ -51,7 +71,7 @@ func mutants(t *testing.T) (all []mutant) {
 				m.file = line
 			}
 		}
-		m.old, m.new = strings.Join(is, "\n"), strings.Join(becomes, "\n")
+		next()
 		if m.says != "" {
 			all = append(all, m)
 		}
@@ -59,7 +79,7 @@ func mutants(t *testing.T) (all []mutant) {
 	return all
 }
 
-// TestMutantsApply: each of them changes one place.
+// TestMutantsApply: each of them changes the places that it names.
 func TestMutantsApply(t *testing.T) {
 	all := mutants(t)
 	if len(all) < 150 {
@@ -69,8 +89,14 @@ func TestMutantsApply(t *testing.T) {
 		b, err := os.ReadFile(filepath.Join("..", m.file))
 		if err != nil {
 			t.Errorf("%s: %v", m.says, err)
-		} else if n := strings.Count(string(b), m.old); n != 1 || m.old == m.new {
-			t.Errorf("%s: what it changes is %d times in %s:\n%s", m.says, n, m.file, m.old)
+		}
+		for _, e := range m.edits {
+			if n := strings.Count(string(b), e.old); n != 1 || e.old == e.new {
+				t.Errorf("%s: what it changes is %d times in %s:\n%s", m.says, n, m.file, e.old)
+			}
+		}
+		if len(m.edits) == 0 {
+			t.Errorf("%s: it changes nothing", m.says)
 		}
 	}
 }
@@ -147,7 +173,7 @@ func (m *mutant) judged(t *testing.T) string {
 		t.Fatal(err)
 	}
 	changed, overlay, binary := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "judge.test")
-	if err := os.WriteFile(changed, bytes.Replace(b, []byte(m.old), []byte(m.new), 1), 0o600); err != nil {
+	if err := os.WriteFile(changed, m.apply(b), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	j, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
