@@ -48,12 +48,12 @@ func (d *Daemon) flowsRoute(w http.ResponseWriter, r *http.Request) {
 		conn.Close()
 		return
 	}
-	sockio.PassRights(unix, true)
 	if _, err := rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + api.FlowsProtocol + "\r\n\r\n"); err != nil || rw.Flush() != nil {
 		conn.Close()
 		return
 	}
-	who.Requests.Add(1) // this request ends now, and the program has just begun
+	sockio.PassRights(unix, true) // it sends none before it has its terms
+	who.Requests.Add(1)           // this request ends now, and the program has just begun
 	d.run(func(ctx context.Context) {
 		defer who.Requests.Done()
 		d.programs.Serve(ctx, unix, conn.User, who)

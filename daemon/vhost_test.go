@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/hangs"
 	"github.com/ironwarp/ironwarp/vhost/vhosttest"
 )
 
@@ -114,42 +114,6 @@ func TestSocketOfADiskThatIsAwayIsNotAnothers(t *testing.T) {
 	says(t, attach("other"), api.CodeInUse, path+" is the socket of beta/disk", "--vhost-socket")
 }
 
-// lingering is a descriptor whose last close takes as long as the test.
-func lingering(t *testing.T) int {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	c, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	reader, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = reader.(*net.TCPConn).SetLinger(0)
-		reader.Close() // which ends the connection
-	})
-	for err == nil {
-		_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-		_, err = c.Write(make([]byte, 1<<20))
-	}
-	f, err := c.(*net.TCPConn).File()
-	if err != nil {
-		t.Fatal(err)
-	}
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err = errors.Join(err, f.Close(), unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600})); err != nil {
-		t.Fatal(err)
-	}
-	return fd
-}
-
 // A monitor that passes what takes for ever to close keeps neither a detach nor the daemon's
 // end waiting.
 func TestDescriptorThatIsNotClosed(t *testing.T) {
@@ -166,7 +130,7 @@ func TestDescriptorThatIsNotClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(f.Close)
-		fd := lingering(t)
+		fd := hangs.Descriptor(t)
 		// The daemon's is the last: it has it before it has all of the message.
 		if err := errors.Join(f.Connect(path), f.SendRaw(vhosttest.Header(vhosttest.SetVringCall, 0, 8), fd), unix.Close(fd), f.SendRaw(make([]byte, 8))); err != nil {
 			t.Fatal(err)

@@ -35,12 +35,11 @@ func delegated(t *testing.T, terms delegate.Terms) *delegate.Client {
 			}
 			ends[i] = conn.(*net.UnixConn)
 		}
-		s := delegate.NewServing(ends[1], nil, new(delegate.Trash))
+		s := delegate.NewServing(ends[1], nil, new(delegate.Account))
 		go func() {
 			defer close(served)
-			if s.Tell(terms) == nil {
-				_ = s.Run(context.Background(), func() bool { return false })
-			}
+			s.Tell(terms)
+			_ = s.Run(context.Background(), func() bool { return false })
 		}()
 		return ends[0], nil
 	}, nil)

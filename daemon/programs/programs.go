@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -54,12 +55,12 @@ type Programs struct {
 	closing  bool
 	sessions map[*session]struct{}
 	flows    map[transport.Flow]*flow
-	trash    map[string]*delegate.Trash // by account
+	accounts map[string]*delegate.Account
 }
 
 // New returns no flows.
 func New(cfg Config) *Programs {
-	return &Programs{cfg: cfg, sessions: map[*session]struct{}{}, flows: map[transport.Flow]*flow{}, trash: map[string]*delegate.Trash{}}
+	return &Programs{cfg: cfg, sessions: map[*session]struct{}{}, flows: map[transport.Flow]*flow{}, accounts: map[string]*delegate.Account{}}
 }
 
 // session is one program's connection.
@@ -69,7 +70,7 @@ type session struct {
 	name    string // of the program, as it calls itself
 	serving *delegate.Serving
 
-	mu  sync.Mutex // guards the field below it
+	mu  sync.Mutex // guards the fields below it; taken after Programs.mu
 	who local.Caller
 }
 
@@ -102,47 +103,46 @@ func (f *flow) Release() {
 // Serve answers a program until its connection, or ctx, ends. who.Requests is held by the caller.
 func (p *Programs) Serve(ctx context.Context, conn *net.UnixConn, user local.User, who local.Caller) {
 	s := &session{p: p, user: user, name: nameOf(user.PID), who: who}
-	trash := p.trashOf(who.Name)
-	s.serving = delegate.NewServing(conn, s, trash)
-	if err := p.enter(s, trash); err != nil {
+	account := p.accountOf(who.Name)
+	s.serving = delegate.NewServing(conn, s, account)
+	if err := p.enter(s, account); err != nil {
 		p.cfg.Log.Warn("a program is refused", "program", s.name, "pid", user.PID, "ulp", who.Name, "error", err)
-		conn.Close()
+		s.serving.Close()
 		return
 	}
 	defer p.leave(s)
 	stop := context.AfterFunc(ctx, func() { s.serving.Close() })
 	defer stop()
-	if err := s.serving.Tell(p.terms(who)); err != nil {
-		conn.Close()
-	}
+	s.serving.Tell(p.terms(who))
 	p.cfg.Log.Debug("a program has connected", "program", s.name, "pid", user.PID, "ulp", who.Name)
 	if err := s.serving.Run(ctx, func() bool { return p.isClosing() || !endsWithSession() }); err != nil {
 		p.cfg.Log.Warn("a program's connection is ended, and its streams", "program", s.name, "pid", user.PID, "ulp", who.Name, "error", err)
 	}
 }
 
-func (p *Programs) trashOf(account string) *delegate.Trash {
+func (p *Programs) accountOf(name string) *delegate.Account {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.trash[account] == nil {
-		p.trash[account] = new(delegate.Trash)
+	if p.accounts[name] == nil {
+		p.accounts[name] = new(delegate.Account)
 	}
-	return p.trash[account]
+	return p.accounts[name]
 }
 
-func (p *Programs) enter(s *session, trash *delegate.Trash) error {
+func (p *Programs) enter(s *session, account *delegate.Account) error {
+	consumer := s.caller().Consumer
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
 	for o := range p.sessions {
-		if o.who.Consumer == s.who.Consumer {
+		if o.caller().Consumer == consumer {
 			n++
 		}
 	}
 	switch {
 	case p.closing:
 		return net.ErrClosed
-	case trash.IsFull():
+	case account.IsFull():
 		return errors.New("what programs of that account have handed over cannot be closed")
 	case n >= maxSessions:
 		return fmt.Errorf("%d programs of that account are connected, which is the most", n)
@@ -245,7 +245,7 @@ func (p *Programs) Reconsider() {
 			_, err := s.decide(f, false)
 			return err
 		})
-		_ = s.serving.Tell(p.terms(who)) // if it fails the session ends
+		s.serving.Tell(p.terms(who))
 	}
 }
 
@@ -263,8 +263,7 @@ func (p *Programs) Kill(id uint64, why error) bool {
 
 func (p *Programs) endFlows(why error, which func(*flow) bool) bool {
 	of := map[*session]map[*delegate.Socket]bool{}
-	p.mu.Lock()
-	for _, f := range p.flows {
+	for _, f := range p.allFlows() {
 		if which(f) {
 			if of[f.s] == nil {
 				of[f.s] = map[*delegate.Socket]bool{}
@@ -273,7 +272,6 @@ func (p *Programs) endFlows(why error, which func(*flow) bool) bool {
 			f.sock.Shutdown() // its session may not have it yet
 		}
 	}
-	p.mu.Unlock()
 	for s, socks := range of {
 		s.serving.End(func(sock *delegate.Socket) error {
 			if socks[sock] {
@@ -285,12 +283,16 @@ func (p *Programs) endFlows(why error, which func(*flow) bool) bool {
 	return len(of) > 0
 }
 
-// Streams describes the flows. ID is a number that no other has, and Peer the peer's identity.
-func (p *Programs) Streams() []Stream {
+func (p *Programs) allFlows() []*flow {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return slices.Collect(maps.Values(p.flows))
+}
+
+// Streams describes the flows. ID is a number that no other has, and Peer the peer's identity.
+func (p *Programs) Streams() []Stream {
 	out := []Stream{}
-	for _, f := range p.flows {
+	for _, f := range p.allFlows() {
 		o, i := f.sock.Bytes()
 		if f.outgoing {
 			o -= min(o, 1) // its SYN
@@ -415,7 +417,7 @@ func (s *session) Admit(ctx context.Context, outgoing bool, sock *delegate.Socke
 	prot, err := s.admit(ctx, outgoing, sock)
 	if err != nil {
 		s.p.cfg.Log.Warn("a program's stream is refused", "program", s.name, "pid", s.user.PID, "ulp", s.caller().Name, "peer", peer.Name, "flow", f, "error", err)
-		if !outgoing {
+		if !outgoing && believes(s.caller()) {
 			s.p.cfg.Created(peer.Name, err)
 		}
 		return nil, s.told(peer, err)

@@ -12,5 +12,6 @@ func mayUsePort(who local.Caller, peer string, port uint16) bool {
 	return ownsPort(who, peer, port) || !checks.On(checks.ProgramPort)
 }
 func mayListen(who local.Caller) bool { return listens(who) || !checks.On(checks.ProgramPort) }
+func believes(who local.Caller) bool  { return who.Privileged || !checks.On(checks.ProgramWitness) }
 func endsWithSession() bool           { return checks.On(checks.ProgramEnd) }
 func counts(*verbs.ULP) bool          { return checks.On(checks.PeerQuota) }

@@ -28,7 +28,7 @@ const (
 	// carol is a ULP with programs that take connections.
 	carol = 53104
 	// firstPort is the first of alice's for programs, and behind them are carol's.
-	firstPort = 21632
+	firstPort = 9792 // below those of iwarptest.FreePort
 )
 
 // machine is a host with a daemon, which alice and bob share.

@@ -141,6 +141,21 @@ func TestProgramOfALocalUser(t *testing.T) {
 			_, err := io.ReadFull(other, make([]byte, 1))
 			return err == nil
 		}},
+		localAttack{"has a peer blocked for all others", checks.ProgramWitness, func(m *machine) bool {
+			p := m.program(carol)
+			_, s := m.connect(silent, firstPort+24)
+			for range 1100 { // of one connection, as if the peer had made so many
+				_, _ = p.Admit(m.Context(), transport.Flow{}, false, s)
+			}
+			for range 500 { // who is to be blocked is so by another goroutine
+				if blocks, err := m.root.Blocks(m.Context()); err != nil {
+					m.Fatal(err)
+				} else if len(blocks) > 0 {
+					return true
+				}
+			}
+			return false
+		}},
 		localAttack{"has more streams than it may", checks.PeerQuota, func(m *machine) bool {
 			p := m.program(carol)
 			for i := range uint16(3) {

@@ -71,6 +71,7 @@ const (
 	ProgramPort           // R1: a program has streams at the ports of its ULP
 	ProgramSocket         // R1: a program's flow is what the kernel says of its socket
 	ProgramEnd            // R1: a program's flows end when nobody vouches for them
+	ProgramWitness        // R19: what a program reports has no peer blocked for others
 
 	// What keeps written data as it is, which integration/history has a scene for.
 

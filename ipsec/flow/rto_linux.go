@@ -18,19 +18,17 @@ func (w *Watch) Kick() (stuck bool) {
 	if a, ok := w.Monitored.(association); ok {
 		return a.Kick()
 	}
-	control(w.Monitored, func(fd int) {
+	return control(w.Monitored, func(fd int) bool {
 		reuse, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR)
 		if err != nil {
-			return
+			return false
 		}
 		if unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 0) == nil {
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, reuse)
 		}
-		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			stuck = info.Retransmits > 0
-		}
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		return err == nil && info.Retransmits > 0
 	})
-	return stuck
 }
 
 // tcpRTOMaxMS is TCP_RTO_MAX_MS of Linux 6.15, which package unix lacks.
@@ -52,11 +50,12 @@ func (w *Watch) ShortenRTO() {
 		w.rtoMax = int(shortRTO / time.Millisecond)
 		return
 	}
-	control(w.Monitored, func(fd int) {
+	w.rtoMax = control(w.Monitored, func(fd int) int {
 		ms, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, tcpRTOMaxMS)
 		if short := int(shortRTO / time.Millisecond); err == nil && ms > short && unix.SetsockoptInt(fd, unix.IPPROTO_TCP, tcpRTOMaxMS, short) == nil {
-			w.rtoMax = ms
+			return ms
 		}
+		return 0
 	})
 }
 
@@ -68,7 +67,8 @@ func (w *Watch) RestoreRTO() {
 	if a, ok := w.Monitored.(association); ok {
 		a.LimitRTO(0)
 	} else {
-		control(w.Monitored, func(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, tcpRTOMaxMS, w.rtoMax) })
+		ms := w.rtoMax
+		control(w.Monitored, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, tcpRTOMaxMS, ms) })
 	}
 	w.rtoMax = 0
 }

@@ -20,13 +20,14 @@ func TestRetransmissionTimeoutIsShortOnlyUntilItIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	longest := func() (ms int) {
-		control(c, func(fd int) {
-			if ms, err = unix.GetsockoptInt(fd, unix.IPPROTO_TCP, tcpRTOMaxMS); err != nil {
+	longest := func() int {
+		return control(c, func(fd int) int {
+			ms, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, tcpRTOMaxMS)
+			if err != nil {
 				t.Skipf("TCP_RTO_MAX_MS needs Linux 6.15: %v", err)
 			}
+			return ms
 		})
-		return ms
 	}
 	before := longest()
 	w := &Watch{Monitored: tcp{c}}

@@ -48,8 +48,10 @@ func isFading(c any) bool {
 	if info == nil {
 		return false
 	}
-	var patience int
-	control(c, func(fd int) { patience, _ = unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT) })
+	patience := control(c, func(fd int) (ms int) {
+		ms, _ = unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+		return ms
+	})
 	return patience > 0 && int64(info.Last_ack_recv) > int64(patience)/2
 }
 
@@ -64,22 +66,30 @@ func tcpCondition(c any) Condition {
 	return Condition{Silent: silent, inVain: info.Unacked > 0 && info.Retransmits > 0, Stalled: info.Unacked > 0 && info.Retransmits >= 3 && silent >= lanestate.StallAfter}
 }
 
-func tcpInfo(c any) (info *unix.TCPInfo) {
-	control(c, func(fd int) {
-		if i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			info = i
+func tcpInfo(c any) *unix.TCPInfo {
+	return control(c, func(fd int) *unix.TCPInfo {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return nil
 		}
+		return info
 	})
-	return info
 }
 
-// control runs f on the socket of a flow, if it has one.
-func control(c any, f func(fd int)) {
+// control runs f on the socket of a flow, and returns what it finds; the zero value if the flow has no socket, or one that
+// another program keeps locked: then f may still run.
+func control[T any](c any, f func(fd int) T) (found T) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
-		return
+		return found
 	}
-	if raw, err := sc.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { f(int(fd)) })
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return found
 	}
+	answer := make(chan T, 1)
+	if raw.Control(func(fd uintptr) { answer <- f(int(fd)) }) == nil {
+		found = <-answer
+	}
+	return found
 }

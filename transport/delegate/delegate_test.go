@@ -70,12 +70,10 @@ func (d *daemon) dial(context.Context) (*net.UnixConn, error) {
 		return nil, d.refuse
 	}
 	a, b := pair(d.t)
-	s := NewServing(b, d, new(Trash))
+	s := NewServing(b, d, new(Account))
 	d.serving = s
 	d.wg.Go(func() {
-		if err := s.Tell(d.terms); err != nil {
-			return
-		}
+		s.Tell(d.terms)
 		if err := s.Run(context.Background(), d.leave.Load); err != nil {
 			d.t.Log(err)
 		}
@@ -491,7 +489,7 @@ func TestHostilePrograms(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			d := newDaemon(t)
 			a, b := pair(t)
-			s := NewServing(b, d, new(Trash))
+			s := NewServing(b, d, new(Account))
 			ended := make(chan struct{})
 			go func() { _ = s.Run(context.Background(), func() bool { return false }); close(ended) }()
 			tc.send(a)
@@ -545,7 +543,7 @@ func FuzzParse(f *testing.F) {
 func TestSocketsThatComeAreClosedOnExec(t *testing.T) {
 	a, b := pair(t)
 	defer a.Close()
-	l := &link{UnixConn: b, trash: new(Trash)}
+	l := &link{UnixConn: b, account: new(Account)}
 	defer l.Close()
 	ours, _ := connected(t)
 	raw, err := ours.SyscallConn()

@@ -12,8 +12,12 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// maxCalls bounds what a program has asked for at a time and was not told yet, or has not ended.
-const maxCalls = 1 << 13
+const (
+	// maxCalls bounds what the programs of an account have asked for at a time and were not told yet, or have not ended.
+	maxCalls = 1 << 13
+	// maxUntold bounds what a program is to be told and has not read.
+	maxUntold = 1 << 14
+)
 
 // Protector is what a Serving asks. Its calls are those of transport.Protector and transport.PortChooser; Admit's flow is
 // what the kernel says of the socket.
@@ -25,52 +29,100 @@ type Protector interface {
 
 // Serving is one program's connection at the daemon.
 type Serving struct {
-	link *link
-	by   Protector
-	wg   sync.WaitGroup
+	link    *link
+	by      Protector
+	account *Account
+	wg      sync.WaitGroup
 
-	mu    sync.Mutex // guards the fields below it
-	calls map[uint64]context.CancelFunc
-	flows map[uint64]*served
+	mu      sync.Mutex // guards the fields below it
+	over    bool       // wg is waited for
+	calls   map[uint64]context.CancelFunc
+	flows   map[uint64]*served
+	untold  []message
+	telling bool
 }
 
 // served is a flow that was admitted.
 type served struct {
 	sock *Socket
 	prot transport.Protection
+	once sync.Once
 }
 
-// NewServing returns the daemon's end of a connection. What comes by it goes to trash.
-func NewServing(conn *net.UnixConn, by Protector, trash *Trash) *Serving {
-	return &Serving{link: &link{UnixConn: conn, trash: trash}, by: by, calls: map[uint64]context.CancelFunc{}, flows: map[uint64]*served{}}
+// NewServing returns the daemon's end of a connection of a program of account.
+func NewServing(conn *net.UnixConn, by Protector, account *Account) *Serving {
+	return &Serving{link: &link{UnixConn: conn, account: account}, by: by, account: account, calls: map[uint64]context.CancelFunc{}, flows: map[uint64]*served{}}
 }
 
-// Tell tells the program what it may have. It fails with the connection's error.
-func (s *Serving) Tell(t Terms) error { return s.link.send(&message{Op: opTerms, Terms: &t}, -1) }
+// Tell tells the program what it may have, and does not wait for it.
+func (s *Serving) Tell(t Terms) { s.tell(message{Op: opTerms, Terms: &t}) }
 
-// Close ends the connection, and Run.
-func (s *Serving) Close() error { return s.link.Close() }
+// tell has something sent after what is to be sent already. A program that does not read is cut off by send.
+func (s *Serving) tell(m message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return
+	}
+	if s.untold = append(s.untold, m); len(s.untold) > maxUntold {
+		s.link.Close()
+	}
+	if !s.telling {
+		s.telling = true
+		s.wg.Go(s.tellAll)
+	}
+}
+
+func (s *Serving) tellAll() {
+	for {
+		s.mu.Lock()
+		if len(s.untold) == 0 {
+			s.telling, s.untold = false, nil
+			s.mu.Unlock()
+			return
+		}
+		m := s.untold[0]
+		s.untold = s.untold[1:]
+		s.mu.Unlock()
+		_ = s.link.send(&m, -1) // if it fails the connection ends
+	}
+}
+
+// Close ends the connection, and Run. It does not wait.
+func (s *Serving) Close() { s.link.Close() }
 
 // Run answers the program until its connection ends. leaves reports, at the end, whether the flows go on without this
-// daemon; otherwise they are shut down. It fails with what was wrong with the connection, or with what came by it; nil: the
-// program has closed it.
+// daemon; otherwise they are shut down, and waited for while ctx lasts. It fails with what was wrong with the connection, or
+// with what came by it; nil: the program has closed it.
 func (s *Serving) Run(ctx context.Context, leaves func() bool) error {
-	ctx, cancel := context.WithCancel(ctx)
-	err := s.serve(ctx)
+	calls, cancel := context.WithCancel(ctx)
+	err := s.serve(calls)
 	s.link.Close()
 	s.link.closeSockets()
 	cancel()
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
 	s.wg.Wait()
 	s.mu.Lock()
 	flows := s.flows
 	s.flows = nil
 	s.mu.Unlock()
 	leave := leaves()
+	ends := map[*served]<-chan struct{}{}
 	for _, f := range flows {
-		if !leave {
-			f.sock.Shutdown()
+		if leave {
+			f.release()
+		} else {
+			ends[f] = f.end()
 		}
-		f.end()
+	}
+	for f, ended := range ends {
+		select {
+		case <-ended:
+		case <-ctx.Done(): // and with it soon the process
+			f.release()
+		}
 	}
 	if isEnd(err) {
 		return nil
@@ -78,9 +130,27 @@ func (s *Serving) Run(ctx context.Context, leaves func() bool) error {
 	return err
 }
 
-func (f *served) end() {
-	f.prot.Release()
-	f.sock.close()
+// end shuts a flow down. Its protection, and what it counts, last until that is done.
+func (f *served) end() <-chan struct{} {
+	ended := f.sock.Shutdown()
+	if isDone(ended) {
+		f.release()
+		return ended
+	}
+	released := make(chan struct{})
+	go func() {
+		<-ended
+		f.release()
+		close(released)
+	}()
+	return released
+}
+
+func (f *served) release() {
+	f.once.Do(func() {
+		f.prot.Release()
+		f.sock.close()
+	})
 }
 
 func (s *Serving) serve(ctx context.Context) error {
@@ -116,7 +186,7 @@ func (s *Serving) begin(ctx context.Context, m message, sock *Socket) error {
 	s.mu.Lock()
 	_, busy := s.calls[m.ID]
 	_, held := s.flows[m.ID]
-	full := len(s.calls) >= maxCalls
+	full := !busy && !held && !s.account.begin()
 	if !busy && !held && !full {
 		ctx, s.calls[m.ID] = context.WithCancel(ctx)
 	}
@@ -126,13 +196,16 @@ func (s *Serving) begin(ctx context.Context, m message, sock *Socket) error {
 		return errors.New("delegate: a call has the number of another one")
 	case full:
 		a := message{Op: opAnswer, ID: m.ID}
-		a.fail(fmt.Errorf("%w: %d connections of this program are starting up", ErrShort, maxCalls))
+		a.fail(fmt.Errorf("%w: %d connections of this account are starting up", ErrShort, maxCalls))
 		if sock != nil {
 			sock.close()
 		}
 		return s.link.send(&a, -1)
 	}
-	s.wg.Go(func() { s.call(ctx, m, sock) })
+	s.wg.Go(func() {
+		defer context.AfterFunc(ctx, s.account.end)
+		s.call(ctx, m, sock)
+	})
 	return nil
 }
 
@@ -168,7 +241,7 @@ func (s *Serving) admit(ctx context.Context, a *message, outgoing bool, sock *So
 		return err
 	}
 	a.Peer, a.Kind = string(p.Peer()), p.Kind()
-	f := &served{sock, p}
+	f := &served{sock: sock, prot: p}
 	s.mu.Lock()
 	over := ctx.Err() != nil
 	if !over {
@@ -176,13 +249,13 @@ func (s *Serving) admit(ctx context.Context, a *message, outgoing bool, sock *So
 	}
 	s.mu.Unlock()
 	if over {
-		f.end()
+		f.release()
 		return ctx.Err()
 	}
 	return nil
 }
 
-// done ends a call, or the protection of a flow.
+// done ends a call, or a flow: one that is said to be over does not go on.
 func (s *Serving) done(id uint64) {
 	s.end(id)
 	s.mu.Lock()
@@ -204,7 +277,7 @@ func (s *Serving) end(id uint64) {
 	}
 }
 
-// End shuts down the flows for which the daemon has a reason, and tells the program.
+// End shuts down the flows for which the daemon has a reason, and tells the program, for which it does not wait.
 func (s *Serving) End(why func(*Socket) error) {
 	s.mu.Lock()
 	flows := maps.Clone(s.flows)
@@ -213,7 +286,7 @@ func (s *Serving) End(why func(*Socket) error) {
 		f := flows[id]
 		if err := why(f.sock); err != nil {
 			f.sock.Shutdown()
-			_ = s.link.send(&message{Op: opEnded, ID: id, Reason: err.Error()}, -1)
+			s.tell(message{Op: opEnded, ID: id, Reason: err.Error()})
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,11 +17,16 @@ import (
 // Socket is the daemon's duplicate of a program's socket. It is never read or written, and not polled: traffic of the
 // program wakes nobody here.
 type Socket struct {
-	flow  transport.Flow
-	trash *Trash
+	flow    transport.Flow
+	account *Account
 
-	mu sync.RWMutex // guards the field below it, and is held for as long as that is used
-	fd int          // -1: closed
+	out, in atomic.Uint64 // what Bytes has seen last
+
+	mu    sync.Mutex // guards the fields below it
+	fd    int        // -1: closed
+	users int        // calls that are under way
+	free  chan struct{}
+	ended chan struct{} // closed when the flow was shut down; nil: that was not begun
 }
 
 var errClosed = errors.New("delegate: the socket is closed")
@@ -31,15 +37,39 @@ func (s *Socket) Flow() transport.Flow { return s.flow }
 // SyscallConn returns the socket itself. It never fails.
 func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s, nil }
 
-// Control calls f with the socket. It fails after the flow has ended.
-func (s *Socket) Control(f func(fd uintptr)) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.fd < 0 {
+// Control calls f with the socket. It fails after the flow has ended, and where f does not end soon: then f goes on, and
+// whoever has called Control does not look at what f finds.
+func (s *Socket) Control(f func(fd uintptr)) error { return s.control(s.account.patience(), f) }
+
+func (s *Socket) control(limit time.Duration, f func(fd uintptr)) error {
+	fd, ok := s.use()
+	switch {
+	case !ok:
 		return errClosed
+	case !s.account.ask(limit, func() { f(uintptr(fd)) }, s.leave):
+		return errLate
 	}
-	f(uintptr(s.fd))
 	return nil
+}
+
+// use keeps the descriptor from being closed until leave.
+func (s *Socket) use() (fd int, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fd < 0 {
+		return -1, false
+	}
+	s.users++
+	return s.fd, true
+}
+
+func (s *Socket) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users--; s.users == 0 && s.free != nil {
+		close(s.free)
+		s.free = nil
+	}
 }
 
 // Read fails: nothing is read here.
@@ -49,79 +79,99 @@ func (s *Socket) Read(func(uintptr) bool) error { return errors.ErrUnsupported }
 func (s *Socket) Write(func(uintptr) bool) error { return errors.ErrUnsupported }
 
 // Outq returns the number of written bytes that the peer has not acknowledged. It fails after the flow has ended.
-func (s *Socket) Outq() (n int, err error) {
-	if cerr := s.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); cerr != nil {
-		return 0, cerr
+func (s *Socket) Outq() (int, error) {
+	fd, ok := s.use()
+	if !ok {
+		return 0, errClosed
 	}
-	return n, err
+	defer s.leave()
+	return unix.IoctlGetInt(fd, unix.SIOCOUTQ) // which takes no lock
 }
 
 // Bytes are what the peer has acknowledged and what has arrived from it, by the kernel's count, which has a SYN for one.
 func (s *Socket) Bytes() (out, in uint64) {
 	_ = s.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			out, in = info.Bytes_acked, info.Bytes_received
+			s.out.Store(info.Bytes_acked)
+			s.in.Store(info.Bytes_received)
 		}
 	})
-	return out, in
+	return s.out.Load(), s.in.Load()
 }
 
-// Shutdown ends the flow in both directions, whoever has its socket.
-func (s *Socket) Shutdown() {
-	_ = s.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+// Shutdown ends the flow in both directions, whoever has its socket: at once, or when that is not locked any more. The
+// channel is closed when it has. Each socket that stays locked costs a thread.
+func (s *Socket) Shutdown() <-chan struct{} {
+	s.mu.Lock()
+	ended, fd := s.ended, s.fd
+	if ended == nil || isDone(ended) { // by now it may be connected anew
+		ended = make(chan struct{})
+		s.ended = ended
+		if fd < 0 {
+			close(ended)
+		} else {
+			s.users++
+			go func() {
+				_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+				s.leave()
+				close(ended)
+			}()
+		}
+	}
+	s.mu.Unlock()
+	timer := time.NewTimer(s.account.patience())
+	defer timer.Stop()
+	s.account.await(ended, timer.C)
+	return ended
+}
+
+func isDone(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 func (s *Socket) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fd >= 0 {
-		s.trash.throw(s.fd)
-		s.fd = -1
+	if s.fd < 0 {
+		return
 	}
-}
-
-// Trash closes what has come from the programs of one account. To close what another has made takes as long as he likes,
-// by SO_LINGER for one, or by a file system of his own; so nobody waits for that, and he is let have no more than so much
-// of it. The zero value is ready.
-type Trash struct {
-	once  sync.Once
-	slots chan struct{} // each a thread that may hang
-	n     atomic.Int64
-}
-
-const (
-	maxClosing = 32
-	maxTrash   = 4096
-)
-
-// IsFull reports whether so much is being closed that no more should be taken.
-func (t *Trash) IsFull() bool { return t.n.Load() >= maxTrash }
-
-func (t *Trash) throw(fd int) {
-	if t == nil { // what the daemon has sent, and it sends none
+	fd := s.fd
+	s.fd = -1
+	if s.account == nil { // what the daemon has sent, and it sends none
 		unix.Close(fd)
 		return
 	}
-	t.once.Do(func() { t.slots = make(chan struct{}, maxClosing) })
-	t.n.Add(1)
-	go func() {
-		t.slots <- struct{}{}
-		unix.Close(fd)
-		<-t.slots
-		t.n.Add(-1)
-	}()
+	if s.users > 0 {
+		s.free = make(chan struct{})
+	}
+	s.account.throw(func() { unix.Close(fd) }, s.free)
 }
 
 // identify asks the kernel what the socket is. It fails unless that is a TCP connection of this network namespace.
 func (s *Socket) identify() error {
-	var f transport.Flow
-	var err error
-	if cerr := s.Control(func(fd uintptr) { f, err = identify(int(fd)) }); cerr != nil {
-		return cerr
+	type answer struct {
+		f   transport.Flow
+		err error
 	}
-	s.flow = f
-	return err
+	answers := make(chan answer, 1)
+	if err := s.control(identifyTime, func(fd uintptr) {
+		f, err := identify(int(fd))
+		answers <- answer{f, err}
+	}); err != nil {
+		return err
+	}
+	a := <-answers
+	s.flow = a.f
+	return a.err
 }
+
+// identifyTime is how long a flow that comes may wait for others of its account, and for the kernel.
+const identifyTime = 5 * time.Second
 
 func identify(fd int) (f transport.Flow, err error) {
 	for _, q := range []struct {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,6 +27,9 @@ const (
 	sendTime = 10 * time.Second
 	// maxSockets is how many sockets may have come before the messages that are about them. A message brings one.
 	maxSockets = 4
+	// maxRights come at most with what is received at a time (SCM_MAX_FD). There is room for as many: what there was none for
+	// would be closed by the call that receives, and that takes as long as its sender likes.
+	maxRights = 253
 )
 
 // What a message is.
@@ -109,7 +113,23 @@ type link struct {
 
 	in      []byte // received, and not parsed yet; one goroutine receives
 	sockets []*Socket
-	trash   *Trash // nil: no socket is expected
+	account *Account // nil: no socket is expected
+	oob     []byte
+
+	closed atomic.Bool
+}
+
+// Close ends the connection for both ends, and what waits for it. It does not wait: to close it closes the descriptors that
+// have not been received.
+func (l *link) Close() error {
+	if l.account == nil {
+		return l.UnixConn.Close()
+	}
+	if !l.closed.Swap(true) {
+		_ = errors.Join(l.CloseWrite(), l.CloseRead()) // they fail when the other end has closed it
+		l.account.throw(func() { l.UnixConn.Close() }, nil)
+	}
+	return nil
 }
 
 // send sends a message, and a socket with it unless fd is negative. It fails with the connection's error, and the
@@ -170,10 +190,18 @@ func (l *link) receive() (message, error) {
 
 // fill receives some bytes, and what sockets come with them. Linux ends a read behind those that have a socket.
 func (l *link) fill() error {
+	if l.closed.Load() {
+		return net.ErrClosed
+	}
+	if l.account.IsFull() {
+		return errors.New("delegate: what programs of that account have handed over cannot be closed")
+	}
 	var b [maxMessage + 4]byte
-	oob := make([]byte, unix.CmsgSpace(4*maxSockets))
-	n, oobn, flags, _, err := l.ReadMsgUnix(b[:], oob)
-	if rights, rerr := l.socketsOf(oob[:oobn]); rerr != nil {
+	if l.oob == nil {
+		l.oob = make([]byte, unix.CmsgSpace(4*maxRights))
+	}
+	n, oobn, flags, _, err := l.ReadMsgUnix(b[:], l.oob)
+	if rights, rerr := l.socketsOf(l.oob[:oobn]); rerr != nil {
 		err = errors.Join(err, rerr)
 	} else {
 		l.sockets = append(l.sockets, rights...)
@@ -204,7 +232,7 @@ func (l *link) socketsOf(oob []byte) (sockets []*Socket, err error) {
 			continue // of another kind
 		}
 		for _, fd := range fds {
-			sockets = append(sockets, &Socket{fd: fd, trash: l.trash})
+			sockets = append(sockets, &Socket{fd: fd, account: l.account})
 		}
 	}
 	return sockets, nil
