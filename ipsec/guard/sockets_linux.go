@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -287,13 +288,71 @@ func endSocketsBy(g Spec, wait time.Duration, end func(LinkSocket) error) error 
 			}
 			why = nil
 			for _, s := range left {
-				if err := end(s); why == nil {
+				err := end(s)
+				if errors.Is(err, errLocked) {
+					return &HeldError{g, left, err}
+				}
+				if why == nil {
 					why = err
 				}
 			}
 			time.Sleep(endPoll)
 		}
 	})
+}
+
+// ends are sockets that are being ended. That takes a socket's lock, which a program that sends from memory whose pages do
+// not come (FUSE) holds for as long as it likes. A thread waits for it, one for each socket, and nobody for that thread.
+type ends struct {
+	mu sync.Mutex // guards the fields below it
+	of map[string]chan error
+}
+
+// maxEnds is how many threads may wait.
+const maxEnds = 256
+
+var (
+	underWay  ends
+	errLocked = errors.New("its program keeps it locked")
+)
+
+// run has f end a socket of an id, and returns its error, or errLocked if it takes longer than endWait. What f needs is
+// released by over, at once where f is running already.
+func (e *ends) run(id string, f func() error, over func()) error {
+	e.mu.Lock()
+	ended := e.of[id]
+	switch {
+	case ended != nil:
+		over()
+	case len(e.of) >= maxEnds:
+		over()
+		e.mu.Unlock()
+		return errLocked
+	default:
+		ended = make(chan error, 1)
+		if e.of == nil {
+			e.of = map[string]chan error{}
+		}
+		e.of[id] = ended
+		go func() {
+			err := f()
+			over()
+			e.mu.Lock()
+			delete(e.of, id)
+			e.mu.Unlock()
+			ended <- err
+			close(ended)
+		}()
+	}
+	e.mu.Unlock()
+	timer := time.NewTimer(endWait)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-timer.C:
+		return errLocked
+	}
 }
 
 // end has the kernel drop a connection with all that it has queued.
@@ -305,8 +364,10 @@ func (s LinkSocket) end() error {
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	_, err = c.Execute(netlink.Message{Header: netlink.Header{Type: sockDestroy, Flags: netlink.Request | netlink.Acknowledge}, Data: s.request(1 << s.state)})
+	err = underWay.run(string(s.id), func() error {
+		_, err := c.Execute(netlink.Message{Header: netlink.Header{Type: sockDestroy, Flags: netlink.Request | netlink.Acknowledge}, Data: s.request(1 << s.state)})
+		return err
+	}, func() { c.Close() })
 	switch {
 	case errors.Is(err, syscall.ENOENT): // it has ended
 		return nil
