@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"testing"
@@ -139,5 +140,34 @@ func TestProgramSpeaksAgainstNoPeer(t *testing.T) {
 	}
 	if !h.program(alice).mustConnect(firstPort).works() {
 		t.Error("another user's stream carries nothing")
+	}
+}
+
+// TestProgramSaysThatItWasDialled, and has dialled another's port from one of its own.
+func TestProgramSaysThatItWasDialled(t *testing.T) {
+	h := withPrograms(t)
+	p := h.program(bob)
+	lc := net.ListenConfig{}
+	lc.SetMultipathTCP(false)
+	for i, tc := range []struct {
+		to  uint16
+		may bool
+	}{{firstPort + 2, false}, {firstPort + 17, true}} {
+		l, err := lc.Listen(t.Context(), "tcp4", fmt.Sprintf("127.0.0.1:%d", tc.to))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: firstPort + 20 + i}}
+		d.SetMultipathTCP(false)
+		c, err := d.DialContext(t.Context(), "tcp4", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, err = p.Admit(t.Context(), transport.Flow{}, false, &ownStream{TCPConn: c.(*net.TCPConn)})
+		if tc.may && err != nil || !tc.may && !errors.Is(err, transport.ErrNotProtected) {
+			t.Errorf("to port %d: %v", tc.to, err)
+		}
 	}
 }

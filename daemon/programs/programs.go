@@ -340,14 +340,20 @@ func (s *session) decide(f transport.Flow, outgoing bool) (config.Peer, error) {
 	if !known || who.MayUse(peer.Name) != nil {
 		return refuse("%s is not the address of a peer that %s may use", f.Remote.Addr(), account)
 	}
-	covered := slices.ContainsFunc(peer.Programs, func(b config.PortBlock) bool { return b.Contains(port) })
+	covers := func(port uint16) bool {
+		return slices.ContainsFunc(peer.Programs, func(b config.PortBlock) bool { return b.Contains(port) })
+	}
+	from := f.Remote.Port() // of one that was taken
+	served := covers(from) && !mayUsePort(who, peer.Name, from) || from == peer.Port || from == peer.ISCSIPort
 	switch {
 	case f.Protocol != transport.ProtoTCP:
 		return refuse("programs have streams over TCP, and this is %v", f.Protocol)
-	case !covered || !mayUsePort(who, peer.Name, port):
+	case !covers(port) || !mayUsePort(who, peer.Name, port):
 		return refuse("port %d is none of those that %s has with peer %s: %s", port, account, peer.Name, portsOf(s.p.terms(who).Ports))
 	case !outgoing && !mayListen(who):
 		return refuse("%s takes no connections: `ironwarp ulp set --listen` with its name allows it", account)
+	case !outgoing && served && !who.Privileged: // the kernel does not tell who has dialled, and nobody dials from such a port
+		return refuse("port %d of peer %s is dialled, and %s has none there", from, peer.Name, account)
 	}
 	return peer, nil
 }
