@@ -94,32 +94,109 @@ func TestTargetThatLosesConnectionsIsNotFailed(t *testing.T) {
 	})})
 }
 
+// headers is a connection on which each header of the target is changed.
+func headers(nc net.Conn, change func(h *iscsi.BHS)) net.Conn {
+	var ready []byte
+	return changed{nc, func(b []byte) (int, error) {
+		if len(ready) == 0 {
+			var h iscsi.BHS
+			if n, err := io.ReadFull(nc, h[:]); err != nil {
+				ready = append(ready, h[:n]...)
+				n := copy(b, ready)
+				ready = nil
+				return n, err
+			}
+			change(&h)
+			n := h.AHSLen() + h.DataLen() + iscsi.Pad(h.DataLen())
+			ready = append(h[:], make([]byte, n)...)
+			nc.SetReadDeadline(time.Time{})
+			if _, err := io.ReadFull(nc, ready[iscsi.BHSLen:]); err != nil {
+				return 0, err
+			}
+		}
+		n := copy(b, ready)
+		ready = ready[n:]
+		return n, nil
+	}}
+}
+
+// verdicts are those on some cases, by case.
+func verdicts(t *testing.T, o iscsitest.Options) map[string]iscsitest.Verdict {
+	t.Helper()
+	report, err := iscsitest.Run(t.Context(), serve(t, nil), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]iscsitest.Verdict{}
+	for _, r := range report.Results {
+		all[r.Case] = r.Verdict
+		t.Log(r.Line())
+	}
+	return all
+}
+
 // TestTargetWithAWindowOfOneIsNotFailed: MaxCmdSN is ExpCmdSN.
 func TestTargetWithAWindowOfOneIsNotFailed(t *testing.T) {
 	noAlarm(t, iscsitest.Options{Timeout: time.Minute, Only: []string{"login", "numbering", "nop", "text", "data", "task", "session", "scsi", "reservation"}, Dial: through(func(nc net.Conn) net.Conn {
-		var ready []byte
-		return changed{nc, func(b []byte) (int, error) {
-			if len(ready) == 0 {
-				var h iscsi.BHS
-				if n, err := io.ReadFull(nc, h[:]); err != nil {
-					ready = append(ready, h[:n]...)
-					n := copy(b, ready)
-					ready = nil
-					return n, err
-				}
-				copy(h[32:36], h[28:32])
-				n := h.AHSLen() + h.DataLen() + iscsi.Pad(h.DataLen())
-				ready = append(h[:], make([]byte, n)...)
-				nc.SetReadDeadline(time.Time{})
-				if _, err := io.ReadFull(nc, ready[iscsi.BHSLen:]); err != nil {
-					return 0, err
-				}
-			}
-			n := copy(b, ready)
-			ready = ready[n:]
-			return n, nil
-		}}
+		return headers(nc, func(h *iscsi.BHS) { copy(h[32:36], h[28:32]) })
 	})})
+}
+
+// TestResidualCountOfNoResidual: where neither bit is set it is to be ignored, and only SHOULD be 0 (RFC 7143 section
+// 11.4.5.1).
+func TestResidualCountOfNoResidual(t *testing.T) {
+	got := verdicts(t, iscsitest.Options{Only: []string{"data.none", "data.inquiry-allocation", "data.inquiry-underflow"}, Dial: through(func(nc net.Conn) net.Conn {
+		return headers(nc, func(h *iscsi.BHS) {
+			if o := h.Opcode(); (o == iscsi.OpDataIn && h[1]&1 != 0 || o == iscsi.OpResponse) && h[1]&0x1e == 0 {
+				h[47] = 7
+			}
+		})
+	})})
+	if got["data.none"] != iscsitest.Warn || got["data.inquiry-allocation"] != iscsitest.Warn || got["data.inquiry-underflow"] != iscsitest.Pass {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestSessionWithoutTSIHIsJoinedByNobody: who logs in with TSIH 0 makes a session of his own.
+func TestSessionWithoutTSIHIsJoinedByNobody(t *testing.T) {
+	got := verdicts(t, iscsitest.Options{Only: []string{"login.tsih", "session.join-of-another"}, Dial: through(func(nc net.Conn) net.Conn {
+		return headers(nc, func(h *iscsi.BHS) {
+			if h.Opcode() == iscsi.OpLoginResp {
+				h[14], h[15] = 0, 0
+			}
+		})
+	})})
+	if got["login.tsih"] != iscsitest.Fail || got["session.join-of-another"] != iscsitest.Inconclusive {
+		t.Errorf("%v", got)
+	}
+}
+
+// deaf is a connection to a target that does not see a PDU with opcode 0x1d, nor, if that is the end, what follows it.
+type deaf struct {
+	net.Conn
+	end  bool
+	over bool
+}
+
+func (d *deaf) Write(b []byte) (int, error) {
+	unknown := len(b) > 0 && b[0]&0x3f == 0x1d
+	d.over = d.over || unknown && d.end
+	if unknown || d.over {
+		return len(b), nil
+	}
+	return d.Conn.Write(b)
+}
+
+// TestSilenceIsNoVerdict: who does not reject what he has to is to blame if he goes on, and answers a ping.
+func TestSilenceIsNoVerdict(t *testing.T) {
+	for end, want := range map[bool]iscsitest.Verdict{false: iscsitest.Fail, true: iscsitest.Inconclusive} {
+		got := verdicts(t, iscsitest.Options{Timeout: 300 * time.Millisecond, Only: []string{"session.opcode-unknown"}, Dial: through(func(nc net.Conn) net.Conn {
+			return &deaf{Conn: nc, end: end}
+		})})
+		if got["session.opcode-unknown"] != want {
+			t.Errorf("end %t: %v", end, got)
+		}
+	}
 }
 
 // busy is a connection with a target that turns commands away: away says which, of how many that are under way. What

@@ -2,6 +2,7 @@ package iscsitest
 
 import (
 	"bytes"
+	"errors"
 
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/scsi"
@@ -16,13 +17,25 @@ func (s *Session) ready() *Session {
 }
 
 // rejects waits for the Reject of a PDU that was sent, or for the end of the connection, where the RFC leaves a
-// target the choice. It returns the reason, 0 at the end of the connection.
+// target the choice. It returns the reason, 0 at the end of the connection. When nothing comes in time, a ping tells
+// whether the target is alive, as in nextPDU; not in a Discovery session, where a ping may be rejected, too.
 func (s *Session) rejects(what string) iscsi.Reason {
 	for {
 		p, err := s.tryReceive(s.t.wait())
-		if err == errTimeout {
+		if err == errTimeout && !s.discovery {
+			tag := s.ping(nil)
+			if p, err = s.tryReceive(s.t.wait()); err == errTimeout {
+				s.t.unclear("%s is neither rejected, nor does it end the connection, and a ping is not answered", what)
+			} else if err == nil && p.BHS.Opcode() == iscsi.OpNOPIn && p.BHS.ITT() == tag {
+				err = errTimeout
+			}
+		}
+		switch {
+		case err == errTimeout:
 			s.t.fail("%s is neither rejected, nor does it end the connection", what)
-		} else if err != nil {
+		case errors.Is(err, errBroken): // it has sent something that is no PDU
+			s.t.lost(s.Conn, err)
+		case err != nil:
 			return 0
 		}
 		if p.BHS.Opcode() == iscsi.OpReject {

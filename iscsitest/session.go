@@ -308,11 +308,10 @@ func (s *Session) nextPDU(waiting string) *PDU {
 	p, err := s.tryReceive(s.t.wait())
 	if errors.Is(err, errTimeout) {
 		tag := s.ping(nil)
-		q, err := s.tryReceive(s.t.wait())
-		if err == nil && q.BHS.Opcode() == iscsi.OpNOPIn && q.BHS.ITT() == tag {
+		p, err = s.tryReceive(s.t.wait())
+		if err == nil && p.BHS.Opcode() == iscsi.OpNOPIn && p.BHS.ITT() == tag {
 			s.t.fail("%s has not come for %v, although the target answers a ping", waiting, 2*s.t.o.Timeout)
 		}
-		p = q
 		if errors.Is(err, errTimeout) {
 			s.t.unclear("%s has not come for %v, nor the answer to a ping", waiting, 2*s.t.o.Timeout)
 		}
