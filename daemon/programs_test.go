@@ -263,7 +263,10 @@ func TestStreamsOfProgramsEndWithTheirRights(t *testing.T) {
 		name string
 		end  func(*host) error
 	}{
-		{"the ports are others'", func(h *host) error { h.ulps(strings.Replace(programUsers(""), fmt.Sprint(firstPort), fmt.Sprint(firstPort+64), 1)); return nil }},
+		{"the ports are others'", func(h *host) error {
+			h.ulps(strings.Replace(programUsers(""), fmt.Sprint(firstPort), fmt.Sprint(firstPort+64), 1))
+			return nil
+		}},
 		{"the ULP is removed", func(h *host) error { h.ulps(""); return nil }},
 		{"the peer is blocked", func(h *host) error { _, err := h.api.Block(h.t.Context(), api.BlockRequest{Peer: "beta"}); return err }},
 	} {
