@@ -286,7 +286,9 @@ func killedAndBlocked(t *testing.T, h *hosts) {
 	} {
 		server, client := h.flood(18504, 60)
 		x.end()
-		h.until(x.name+" ends the streams", func() bool { return len(h.streams(h.alpha))+len(h.streams(h.beta)) == 0 || x.name == "block" && len(h.streams(h.beta)) == 0 })
+		h.until(x.name+" ends the streams", func() bool {
+			return len(h.streams(h.alpha))+len(h.streams(h.beta)) == 0 || x.name == "block" && len(h.streams(h.beta)) == 0
+		})
 		if x.name == "block" {
 			h.must(h.beta, "block", "rm", h.alpha.Name())
 		}
@@ -350,4 +352,3 @@ func asksNobody(t *testing.T, h *hosts) {
 		t.Logf("as it should be where there is no SA: %v", err)
 	}
 }
-
