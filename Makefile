@@ -81,7 +81,7 @@ bench: need-go build ## the speed table beside its rivals (ROWS=regexp to choose
 	@.cache/bench -rows '$(ROWS)' $(ARGS)
 
 judge: need-go ## the tester's own tables, in docs/iscsitest-tables.md: our target and those of tgt, gotgt and Linux, beside libiscsi's suite, and whether it finds each of some 190 faults that ours is given; twenty minutes
-	@printf '%s\n' '# What the tester has found' '' 'Written by `make judge`. [iscsitest.md](iscsitest.md) says what the groups are, and confirms what is said of tgt, of gotgt and of Linux.' >docs/iscsitest-tables.md
+	@printf '%s\n' '# What the tester has found' '' 'Written by `make judge`. [iscsitest.md](iscsitest.md) says what the groups are, and confirms what is said of tgt and of Linux.' >docs/iscsitest-tables.md
 	@[ -d .cache/vm ] || echo "without the virtual machine of make interop the kernel's own target is left out, and tgt over iSER"
 	IRONWARP_TABLES=$(CURDIR)/docs/iscsitest-tables.md IRONWARP_MUTANTS=1 $(GO) test -count=1 -v -timeout 3h -run '^(TestOurTarget|TestTGT|TestGotgt|TestAgreement|TestMutants)$$' ./iscsitest
 	IRONWARP_TABLES=$(CURDIR)/docs/iscsitest-tables.md IRONWARP_VM_CACHE=$(if $(wildcard .cache/vm),$(CURDIR)/.cache/vm) $(GO) test -count=1 -v -timeout 40m -run '^(TestLIO|TestTGTISER)$$' ./integration/initiators
