@@ -188,9 +188,12 @@ func crossed(err error, hadIKE bool) bool {
 // narrowedError returns why the peer has agreed to a part of a lane only; p.mu is
 // held.
 func narrowedError(cfg *pad.Peer, ln *lane) error {
-	c := ln.narrowed[0]
+	c, other := ln.narrowed[0], fmt.Sprintf("another port than %d", ln.Link.Port)
+	if ln.Link.IsBlock() {
+		other = "others than " + ln.Link.Words()
+	}
 	e := &negotiation.Error{Peer: cfg.Name, Child: ln.Name, Kind: negotiation.ErrTrafficSelectors,
-		Advice: fmt.Sprintf("the peer agrees to %v - %v only; it has something else than %s for this link, or other addresses: compare them on both hosts", c.LocalTS, c.RemoteTS, ln.Link.Words())}
+		Advice: fmt.Sprintf("the peer agrees to %v - %v only; it has %s for this link, or other addresses: compare them on both hosts", c.LocalTS, c.RemoteTS, other)}
 	e.Advice = cmp.Or(mismatch(ln, cfg.Children), e.Advice)
 	return e
 }
