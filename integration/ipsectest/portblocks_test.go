@@ -253,7 +253,7 @@ func TestPeerWithoutTheBlockOfPortsIsRefused(t *testing.T) {
 	other.Port = 20480
 	p.blocks(t, programsOfHost, other)
 	_, err := p.alpha.dialAt(t, p.beta, blockMiddle, patience)
-	if !errors.Is(err, negotiation.ErrTrafficSelectors) || !strings.Contains(err.Error(), "something else than ports 18432-18943 for this link") && !strings.Contains(err.Error(), "the peer does not have ports 18432-18943 between") {
+	if !errors.Is(err, negotiation.ErrTrafficSelectors) || !strings.Contains(err.Error(), "others than ports 18432-18943 for this link") && !strings.Contains(err.Error(), "the peer does not have ports 18432-18943 between") {
 		t.Errorf("%v", err)
 	}
 	t.Log(err)
