@@ -55,7 +55,7 @@ func programContenders(b *bench, d time.Duration) map[string]streamContender {
 		return runFIO(ctx, []string{b.ironwarp, "run", "--lab", "--"}, "rdma", nil, []string{"--verb=write"})
 	}}
 	all["fio net"] = streamContender{nil, func(ctx context.Context) (metrics, error) {
-		return runFIO(ctx, nil, "net", []string{"--protocol=tcp", "--listen"}, []string{"--protocol=tcp"})
+		return runFIO(ctx, nil, "net", []string{"--protocol=tcp", "--listen", "--size=600m"}, []string{"--protocol=tcp"}) // fio's client crashes where the server ends first
 	}}
 	return all
 }
