@@ -27,7 +27,7 @@ const (
 // is none.
 func Lock(t testing.TB, c syscall.Conn) (unlock func()) {
 	t.Helper()
-	uffd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
+	uffd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0) // poll(2) is for one that does not block
 	if errno != 0 {
 		t.Skipf("userfaultfd: %v", errno)
 	}
@@ -59,10 +59,10 @@ func Lock(t testing.TB, c syscall.Conn) (unlock func()) {
 	}()
 	for fault := []unix.PollFd{{Fd: int32(uffd), Events: unix.POLLIN}}; ; {
 		n, err := unix.Poll(fault, 20_000)
-		if n == 1 {
+		if n == 1 && fault[0].Revents == unix.POLLIN {
 			break
 		}
-		if !errors.Is(err, unix.EINTR) {
+		if n == 1 || !errors.Is(err, unix.EINTR) {
 			t.Fatalf("nobody sends: %d, %v", n, err)
 		}
 	}
