@@ -12,6 +12,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/ironwarp/ironwarp/internal/spelling"
 )
 
 // decoder walks the syntax tree of one file and collects its faults. It knows
@@ -96,7 +98,7 @@ func (d *decoder) mapping(n ast.Node, what string, f fields) {
 			return
 		}
 		fix := "allowed here: " + joinWords(allowed)
-		if near := closestWord(key.Value, allowed); near != "" {
+		if near := spelling.Closest(key.Value, allowed); near != "" {
 			fix = fmt.Sprintf("did you mean %q? %s", near, fix)
 		}
 		d.fail(key, fmt.Sprintf("unknown key %q in %s", key.Value, what), fix)
@@ -378,35 +380,3 @@ func nodeText(n ast.Node) string {
 }
 
 func joinWords(s []string) string { return strings.Join(s, ", ") }
-
-// closestWord is the candidate that s is probably a misspelling of.
-func closestWord(s string, candidates []string) string {
-	best, bestDist := "", len(s)/3+2
-	for _, c := range candidates {
-		if dist := editDistance(s, c); dist < bestDist {
-			best, bestDist = c, dist
-		}
-	}
-	return best
-}
-
-// editDistance is the Levenshtein distance of two short strings.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diag := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diag
-			if a[i] != b[j] {
-				cost++
-			}
-			diag = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diag+1)
-		}
-	}
-	return row[len(b)]
-}

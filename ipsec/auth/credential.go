@@ -100,7 +100,7 @@ func LoadCredential(certFile, keyFile string) (*Credential, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the certificate: %w", err)
 	}
-	f, err := openPrivate(keyFile, "private key")
+	f, err := OpenPrivate(keyFile, "private key")
 	if err != nil {
 		return nil, err
 	}

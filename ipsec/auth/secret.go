@@ -94,7 +94,7 @@ func ReadSecret(r io.Reader) (Secret, error) {
 // suitably restricted). It fails as NewSecret does, with ErrSecretFile at any other
 // file, and with the file system's error.
 func LoadSecret(path string) (Secret, error) {
-	f, err := openPrivate(path, "pre-shared key")
+	f, err := OpenPrivate(path, "pre-shared key")
 	if err != nil {
 		return Secret{}, err
 	}
@@ -106,8 +106,10 @@ func LoadSecret(path string) (Secret, error) {
 	return s, nil
 }
 
-// openPrivate opens a file that nobody else can read, and refuses others.
-func openPrivate(path, what string) (_ *os.File, err error) {
+// OpenPrivate opens a secret's file of mode 0600 or less that belongs to this user or root; what
+// names the secret in errors. It fails with ErrSecretFile at any other file, and with the file
+// system's error.
+func OpenPrivate(path, what string) (_ *os.File, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the %s: %w", what, err)
