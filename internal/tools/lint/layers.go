@@ -56,6 +56,7 @@ var layers = [][]string{
 	{"transport"},
 	{"transport/ksctp", "transport/sctp"}, // they meet in assoc.Association
 	{"transport/assoc"},
+	{"fabric/policy"},
 	{"internal"},
 	{"internal/tools"},
 }
