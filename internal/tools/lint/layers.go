@@ -57,6 +57,7 @@ var layers = [][]string{
 	{"transport/ksctp", "transport/sctp"}, // they meet in assoc.Association
 	{"transport/assoc"},
 	{"fabric/policy"},
+	{"fabric/mad"},
 	{"internal"},
 	{"internal/tools"},
 }
