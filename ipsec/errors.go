@@ -29,7 +29,7 @@ var (
 type AdmitError struct {
 	Flow   transport.Flow
 	Peer   string // the configured peer, or ""
-	Kind   error  // ErrUnknownPeer, ErrNotCovered, ErrWrongIdentity, ErrGateway, ErrNotConnected, ErrBlocked
+	Kind   error  // ErrUnknownPeer, ErrNotCovered, ErrWrongIdentity, ErrGateway, ErrLabel, ErrNotConnected, ErrBlocked
 	Detail string
 	never  bool // no SA that comes up would change it
 }

@@ -150,7 +150,7 @@ func (m *Manager) dropGuard(p *peer, ready func(guard.Spec) error, keep ...pad.L
 	var gone []pad.Link
 	for _, k := range p.links {
 		err := ready(p.guardOf(k, esp.Auto, ""))
-		if slices.Contains(keep, k) {
+		if slices.ContainsFunc(keep, k.SamePorts) {
 			continue // whatever that came to
 		}
 		if err == nil {

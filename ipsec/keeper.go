@@ -142,11 +142,12 @@ func (p *peer) initiate(ctx context.Context, l *ike.Session, ln *lane) {
 		err = narrowedError(&cfg, ln)
 	case lanestate.FaultVanished:
 		err = &negotiation.Error{Peer: cfg.Name, Child: ln.Name, Kind: negotiation.ErrFailed,
-			Advice: "the SA came up and went at once; the peer's log says why. Are the port, the ports of programs (ulps:) and child_sas the same on both hosts?"}
+			Advice: "the SA came up and went at once; the peer's log says why. Are the port, the ports of programs (ulps:), the labels of partitions and child_sas the same on both hosts?"}
 	}
 	if out.Do.Has(lanestate.Refuse) {
 		p.counters.Failures++
 		p.failedLocked(err)
+		ln.lastFailure = err
 		for w := range asked {
 			if _, still := ln.waiters[w]; still {
 				w <- err
@@ -192,6 +193,9 @@ func narrowedError(cfg *pad.Peer, ln *lane) error {
 	if ln.Link.IsBlock() {
 		other = "others than " + ln.Link.Words()
 	}
+	if k := ln.Link; k.Name != "" || k.Label != "" {
+		other += fmt.Sprintf(", or another label than this host, which has %s", pad.LabelWords(k.Label))
+	}
 	e := &negotiation.Error{Peer: cfg.Name, Child: ln.Name, Kind: negotiation.ErrTrafficSelectors,
 		Advice: fmt.Sprintf("the peer agrees to %v - %v only; it has %s for this link, or other addresses: compare them on both hosts", c.LocalTS, c.RemoteTS, other)}
 	e.Advice = cmp.Or(mismatch(ln, cfg.Children), e.Advice)
@@ -201,6 +205,9 @@ func narrowedError(cfg *pad.Peer, ln *lane) error {
 // mismatch says what the peer has configured otherwise, if a lane's narrowed children show
 // it; else "".
 func mismatch(l *lane, children int) string {
+	if i := slices.IndexFunc(l.narrowed, func(c charon.Child) bool { return !l.HasLabel(c) }); i >= 0 {
+		return fmt.Sprintf("the peer has %s for %v, and this host %s: give the partition the same label on both hosts", pad.LabelWords(l.narrowed[i].Label), l.Link, pad.LabelWords(l.Link.Label))
+	}
 	if n := splitAnew(l, children); n != 0 {
 		return splitAdvice(n, children)
 	}
@@ -220,7 +227,7 @@ func blockAnew(l *lane) (theirs pad.Link, other bool) {
 		}
 		for _, s := range ports {
 			theirs = pad.Link{Protocol: l.Link.Protocol, Port: s.PortFrom, Size: s.PortTo - s.PortFrom + 1}.Normal()
-			if !s.AnyPort() && l.Link.Overlaps(theirs) && theirs != l.Link {
+			if !s.AnyPort() && l.Link.Overlaps(theirs) && !l.Link.SamePorts(theirs) {
 				return theirs, true
 			}
 		}
@@ -261,6 +268,7 @@ func (p *peer) reject(ctx context.Context, l *ike.Session, ln *lane) {
 	err := &negotiation.Error{Peer: cfg.Name, Child: ln.Name, Kind: negotiation.ErrTrafficSelectors, Advice: why}
 	p.counters.Failures++
 	p.failedLocked(err)
+	ln.lastFailure = err
 	p.mu.Unlock()
 	p.m.note(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.Name, Reason: ReasonMismatch, Detail: err.Error()})
 	for _, c := range narrowed {

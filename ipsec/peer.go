@@ -26,9 +26,11 @@ type lane struct {
 
 	// By the last list.
 	installed []charon.Child
-	narrowed  []charon.Child // those that the peer has agreed to in part only
+	narrowed  []charon.Child // those that the peer has agreed to in part only, or with another label
 	impostors []impostor     // children of others that would carry the lane's flows
 	disowned  []charon.Child // those that the peer had deleted before they were here, see peer.disown
+
+	lastFailure error // of the last attempt to bring it up; nil: it was up since
 
 	flows   map[*protection]struct{}
 	waiters map[chan error]struct{} // calls of Prepare
@@ -148,6 +150,9 @@ func (p *peer) takeListLocked(sas []charon.SA, deletes uint64, lost bool) {
 			e.Waiting, e.Reaped, e.Draw = l.waiting(), gone == ReasonIdle, rand.Float64()
 		}
 		out := p.happenLocked(l, e)
+		if l.up.Load() {
+			l.lastFailure = nil
+		}
 		if out.Do.Has(lanestate.Restore) {
 			events = append(events, Event{Kind: EventRestored, Peer: p.name, Child: l.Name, Reason: needs[l.life.Why()],
 				Detail: "streams go on after " + out.Outage.Round(time.Millisecond).String()})
@@ -228,7 +233,7 @@ func (p *peer) sortLocked(sas []charon.SA, deletes uint64) []findings {
 				case c.Name != l.Name || !own:
 				case p.endings.disowned(c, deletes):
 					found[j].disowned = append(found[j].disowned, c)
-				case charon.AnyContains(c.LocalTS, l.Local) && charon.AnyContains(c.RemoteTS, l.Remote):
+				case l.HasLabel(c) && charon.AnyContains(c.LocalTS, l.Local) && charon.AnyContains(c.RemoteTS, l.Remote):
 					found[j].installed = append(found[j].installed, c)
 				default:
 					found[j].narrowed = append(found[j].narrowed, c)

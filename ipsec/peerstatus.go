@@ -32,7 +32,7 @@ func (p *peer) status(plane esp.Plane) Status {
 }
 
 func (l *lane) status(busy bool) LaneStatus {
-	s := LaneStatus{Child: l.Name, State: l.state(busy), Flows: len(l.flows), Reaped: l.life.Reaped()}
+	s := LaneStatus{Child: l.Name, State: l.state(busy), Flows: len(l.flows), Reaped: l.life.Reaped(), Link: l.Link.String(), Label: l.Link.Label, Err: l.lastFailure}
 	if c := youngest(l.installed); c != nil {
 		s.UniqueID, s.SPIIn, s.SPIOut, s.ESP, s.Installed = c.UniqueID, c.SPIIn, c.SPIOut, c.Algorithms(), c.Installed
 	}

@@ -200,7 +200,9 @@ func (m *Manager) refuse(p *peer, err error) error {
 }
 
 func (r *Refusals) add(err error) {
-	switch kindOf(err, pad.ErrWrongIdentity, pad.ErrGateway, ErrNotConnected, pad.ErrNotCovered, ErrBlocked) {
+	switch kindOf(err, pad.ErrWrongIdentity, pad.ErrGateway, pad.ErrLabel, ErrNotConnected, pad.ErrNotCovered, ErrBlocked) {
+	case pad.ErrLabel:
+		r.Label++
 	case ErrBlocked:
 		r.Blocked++
 	case pad.ErrWrongIdentity:
@@ -269,7 +271,7 @@ func (m *Manager) proof(ctx context.Context, p *peer, cfg *pad.Peer, name string
 	}
 	sa, child, err := cfg.Carrier(name, f, sas)
 	if err != nil {
-		kind := kindOf(err, pad.ErrWrongIdentity, pad.ErrGateway, pad.ErrNotCovered)
+		kind := kindOf(err, pad.ErrWrongIdentity, pad.ErrGateway, pad.ErrLabel, pad.ErrNotCovered)
 		return &AdmitError{Flow: f, Peer: cfg.Name, Kind: kind, Detail: strings.TrimPrefix(err.Error(), kind.Error()+": ")}
 	}
 	st := m.DaemonStatus()

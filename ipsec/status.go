@@ -46,6 +46,7 @@ type Refusals struct {
 	NotCovered    uint64 `json:"not_covered"`    // ErrNotCovered
 	WrongIdentity uint64 `json:"wrong_identity"` // ErrWrongIdentity
 	Gateway       uint64 `json:"gateway"`        // ErrGateway
+	Label         uint64 `json:"label"`          // ErrLabel
 	NotConnected  uint64 `json:"not_connected"`  // ErrNotConnected
 	Blocked       uint64 `json:"blocked"`        // ErrBlocked
 	Other         uint64 `json:"other"`
@@ -104,6 +105,10 @@ type LaneStatus struct {
 	State  State  `json:"state"`
 	Flows  int    `json:"flows"`
 	Reaped bool   `json:"reaped,omitempty"` // it was ended since its streams are idle
+	Link   string `json:"link"`             // whose it is, in words
+	Label  string `json:"label,omitempty"`  // that the link has
+	// Err is why the last attempt to bring it up has failed, nil if it was up since.
+	Err error `json:"-"`
 	// What follows is of the installed child; zero if there is none.
 	UniqueID  uint32    `json:"unique_id,omitempty"`
 	SPIIn     string    `json:"spi_in,omitempty"`

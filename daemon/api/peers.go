@@ -183,6 +183,7 @@ type Refused struct {
 	NotCovered    uint64 `json:"not_covered"`
 	WrongIdentity uint64 `json:"wrong_identity"`
 	Gateway       uint64 `json:"gateway"`
+	Label         uint64 `json:"label"`
 	NotConnected  uint64 `json:"not_connected"`
 	Blocked       uint64 `json:"blocked"`
 	Other         uint64 `json:"other"`

@@ -26,6 +26,7 @@ const (
 	ReasonIdentity      = "wrong_identity"
 	ReasonGateway       = "gateway"
 	ReasonBlocked       = "blocked"
+	ReasonLabel         = "label"
 )
 
 // SA is one child SA of a peer.

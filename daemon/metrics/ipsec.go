@@ -107,7 +107,7 @@ func (m *ipsecMetrics) peer(name string, i *api.IPsec, gauge, counter emitter) {
 	counter(m.rekeys, float64(i.Rekeys), name, "child")
 	counter(m.rekeys, float64(i.IKERekeys), name, "ike")
 	for reason, n := range map[string]uint64{
-		api.ReasonNotCovered: i.Refusals.NotCovered, api.ReasonIdentity: i.Refusals.WrongIdentity, api.ReasonGateway: i.Refusals.Gateway,
+		api.ReasonNotCovered: i.Refusals.NotCovered, api.ReasonIdentity: i.Refusals.WrongIdentity, api.ReasonGateway: i.Refusals.Gateway, api.ReasonLabel: i.Refusals.Label,
 		api.ReasonStrongSwan: i.Refusals.NotConnected, api.ReasonBlocked: i.Refusals.Blocked, "other": i.Refusals.Other,
 	} {
 		counter(m.refused, float64(n), name, reason)

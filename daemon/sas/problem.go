@@ -29,6 +29,8 @@ var reasons = []struct {
 	{guard.ErrNoBlock, api.ReasonGuard, "load it with `modprobe nf_tables`; until then the daemon itself refuses the peer's streams"},
 	{pad.ErrWrongIdentity, api.ReasonIdentity, "compare the remote_id here with the local_id there; whoever has the address but not the identity gets nothing"},
 	{pad.ErrGateway, api.ReasonGateway, "ESP has to end at the peer itself (RFC 5042 5.4.5); if this gateway is meant to be trusted, say so with gateway: in the peer's file"},
+	{pad.ErrLabel, api.ReasonLabel, "the partition needs the same label on both hosts; `ironwarp sa ls` shows the label of each SA"},
+	{pad.ErrLabelIKEv1, api.ReasonLabel, "take a profile with IKEv2 for the peer, on both hosts, or a partition without a label"},
 	{pad.ErrNotCovered, api.ReasonNotCovered, "an SA is brought up by the stream that needs it; `ironwarp sa ls` shows what there is"},
 	{negotiation.ErrClock, api.ReasonClock, "set the clocks of both hosts, by NTP best, and look at the certificates' dates with `openssl x509 -noout -dates -in FILE`"},
 	{auth.ErrCertExpired, api.ReasonCertExpired, "issue a new certificate, replace the file, and run `ironwarp reload`"},

@@ -72,6 +72,7 @@ const (
 	ProgramSocket         // R1: a program's flow is what the kernel says of its socket
 	ProgramEnd            // R1: a program's flows end when nobody vouches for them
 	ProgramWitness        // R19: what a program reports has no peer blocked for others
+	LabelOfSA             // P4: a stream's SA was negotiated with the label of its partition
 
 	// What keeps written data as it is, which integration/history has a scene for.
 

@@ -3,9 +3,11 @@ package charon
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/strongswan/govici/vici"
@@ -80,7 +82,21 @@ func ParseChild(m *vici.Message, key string, now time.Time) Child {
 	c.Expires = secondsFrom(now, m, "life-time", 1)
 	c.LocalTS = ParseSelectors(List(m, "local-ts"))
 	c.RemoteTS = ParseSelectors(List(m, "remote-ts"))
+	c.Label = parseLabel(Str(m, "label"))
 	return c
+}
+
+// parseLabel reads a security label, which charon lists in hexadecimal digits with the NUL behind it that it has on the
+// wire. One that is nothing of the kind stays as it is, so that it equals no label that is configured in its place.
+func parseLabel(s string) string {
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) == 0 {
+		return s
+	}
+	if label := strings.TrimSuffix(string(b), "\x00"); label != "" {
+		return label
+	}
+	return s
 }
 
 // ParseSelectors leaves out selectors that are not understood: they cover

@@ -70,7 +70,10 @@ type Child struct {
 	Expires    time.Time  `json:"expires"`
 	LocalTS    []Selector `json:"local_ts"`
 	RemoteTS   []Selector `json:"remote_ts"`
-	Flows      int        `json:"flows"` // streams of this process that it carries
+	// Label is the security label that IKE has negotiated (RFC 9478), "" if there is none. What was negotiated may be
+	// unprintable: who shows it sees to that.
+	Label string `json:"label,omitempty"`
+	Flows int    `json:"flows"` // streams of this process that it carries
 }
 
 // StateInstalled and StateRekeying are the states of a child that carries

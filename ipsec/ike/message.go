@@ -43,6 +43,11 @@ func connMessage(p *pad.Peer, plane esp.Plane) *vici.Message {
 			charon.Set(m, "rekey_bytes", strconv.FormatUint(p.Profile.RekeyBytes, 10))
 			charon.Set(m, "life_bytes", strconv.FormatUint(p.Profile.LifeBytes(), 10))
 		}
+		if label := spec.Link.Label; label != "" {
+			// simple: the SPD is not asked about labels, which nobody's kernel need know; IKE compares them.
+			charon.Set(m, "label", label)
+			charon.Set(m, "label_mode", "simple")
+		}
 		if n := plane.Offers().Priority; n > 0 {
 			charon.Set(m, "priority", strconv.Itoa(n))
 		}

@@ -219,6 +219,10 @@ func peersRefusal(p *pad.Peer, w words) (string, error) {
 		return fmt.Sprintf("the pre-shared keys differ, the peer expects other identities (%s), or it has certificates for this host; compare both hosts' peer settings. Its own log says which: journalctl -u strongswan there", ids), ErrAuthFailed
 	case w.said("INVALID_KE_PAYLOAD error notify", "INVALID_KEY_INFORMATION") && p.Profile.Version == 1:
 		return "the peer could not make keys for this host: it has no pre-shared key for these addresses and identities (" + ids + "), or " + otherMethod(p), ErrAuthFailed
+	case w.said("TS_UNACCEPT") && p.AllLinks()[0].Label != "":
+		k := p.AllLinks()[0]
+		return fmt.Sprintf("the peer does not have %v between %v and %v with %s, or does not let this host be a member of it; compare the partition's port, label and members on both hosts: IKE lets nobody see which of them differs",
+			k, p.Remote, p.Local, pad.LabelWords(k.Label)), ErrTrafficSelectors
 	case w.said("TS_UNACCEPT", "INVALID_ID_INFORMATION", "N(INVAL_ID)"):
 		return fmt.Sprintf("the peer does not have %s between %v and %v as its link to this host; compare the ports, transports and addresses on both hosts", p.AllLinks()[0].Words(), p.Remote, p.Local), ErrTrafficSelectors
 	case w.said("NO_PROPOSAL_CHOSEN", "NO_PROP") && phase2:

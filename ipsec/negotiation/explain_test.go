@@ -12,6 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // The words are those of charon 5.9.8; integration/ipsectest provokes most of
@@ -40,6 +41,9 @@ func TestCharonsWordsAreExplained(t *testing.T) {
 		{"a certificate there, a key here, IKEv1", by("rfc3723"), "received INVALID_KE_PAYLOAD error notify", []error{ErrAuthFailed}, "it has certificates"},
 		{"quick mode, another port", by("rfc3723"), established + "\nreceived INVALID_ID_INFORMATION error notify", []error{ErrTrafficSelectors}, "7471"},
 		{"IKEv2, another port", nil, established + "\nreceived TS_UNACCEPTABLE notify, no CHILD_SA built", []error{ErrTrafficSelectors}, "7471"},
+		{"a partition's label", func(p *pad.Peer) {
+			p.Links = []pad.Link{{Protocol: transport.ProtoTCP, Port: 7480, Name: "lab", Label: "u:r:t"}}
+		}, established + "\nreceived TS_UNACCEPTABLE notify, no CHILD_SA built", []error{ErrTrafficSelectors}, `of partition lab between 198.51.100.2 and 192.0.2.1 with the label "u:r:t"`},
 		{"no IKE proposal", nil, "received NO_PROPOSAL_CHOSEN notify error", []error{ErrNoProposal}, "IKE proposals"},
 		{"no ESP proposal", nil, established + "\nreceived NO_PROPOSAL_CHOSEN notify, no CHILD_SA built", []error{ErrNoProposal}, "ESP proposals"},
 		{"another child, no ESP proposal", nil, "generating CREATE_CHILD_SA request 2 [ SA No KE TSi TSr ]\nreceived NO_PROPOSAL_CHOSEN notify, no CHILD_SA built", []error{ErrNoProposal}, "ESP proposals"},

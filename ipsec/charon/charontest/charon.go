@@ -3,6 +3,7 @@ package charontest
 import (
 	"cmp"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"maps"
@@ -325,19 +326,26 @@ type SA struct {
 }
 
 // Child is a child SA.
-type Child struct{ Name, LocalTS, RemoteTS string }
+type Child struct {
+	Name, LocalTS, RemoteTS string
+	Label                   string // as it is meant
+}
 
 // List is its list-sa event, with the numbers of the IKE SA and of its first child.
 func (s SA) List(ike, child int) Tree {
 	kids := Tree{}
 	for i, c := range s.Children {
 		id := fmt.Sprint(child + i)
-		kids = append(kids, Pair{c.Name + "-" + id, Tree{
+		kid := Tree{
 			{"name", c.Name}, {"uniqueid", id}, {"reqid", "1"}, {"state", "INSTALLED"}, {"mode", "TUNNEL"}, {"protocol", "ESP"},
 			{"encap", "yes"}, {"spi-in", "a8d5a68a"}, {"spi-out", "3274dba2"}, {"encr-alg", "AES_GCM_16"}, {"encr-keysize", "128"},
 			{"bytes-in", "10"}, {"packets-in", "1"}, {"bytes-out", "20"}, {"packets-out", "2"},
 			{"rekey-time", "3300"}, {"life-time", "3960"}, {"install-time", "12"},
-			{"local-ts", []string{c.LocalTS}}, {"remote-ts", []string{c.RemoteTS}}}})
+			{"local-ts", []string{c.LocalTS}}, {"remote-ts", []string{c.RemoteTS}}}
+		if c.Label != "" {
+			kid = append(kid, Pair{"label", hex.EncodeToString(append([]byte(c.Label), 0))})
+		}
+		kids = append(kids, Pair{c.Name + "-" + id, kid})
 	}
 	return Tree{{s.Name, Tree{
 		{"uniqueid", fmt.Sprint(ike)}, {"version", "2"}, {"state", "ESTABLISHED"},
