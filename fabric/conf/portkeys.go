@@ -1,0 +1,112 @@
+package conf
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/fabric/mad"
+	"github.com/ironwarp/ironwarp/internal/wholefile"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
+)
+
+// ErrPortKeys means that the table of ports' keys is damaged or full.
+var ErrPortKeys = errors.New("table of M_Keys refused")
+
+// PortKeys are the M_Keys that a manager has last set at ports, for m_key_lookup: a port that was away
+// when the keys changed is still opened by the one that it has. The file is that of OpenSM's guid2mkey: a
+// GUID and a key on each line. It is not safe for concurrent use.
+type PortKeys struct {
+	path string
+	keys *map[mad.GUID]mad.Key // behind a pointer, so that package fmt does not write it where it passes over Format
+}
+
+// Format does not write the keys, whatever the verb.
+func (p *PortKeys) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
+
+// LoadPortKeys reads the table of a file of mode 0600, and an empty one where there is no file. It fails
+// with [ErrPortKeys] if a line is not as it should be, with auth.ErrSecretFile if others may read the
+// file, and with the file system's error.
+func LoadPortKeys(path string) (*PortKeys, error) {
+	keys := map[mad.GUID]mad.Key{}
+	p := &PortKeys{path: path, keys: &keys}
+	f, err := auth.OpenPrivate(path, "table of M_Keys")
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxPortKeysFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the table of M_Keys: %w", err)
+	}
+	if len(text) > maxPortKeysFile {
+		return nil, fmt.Errorf("%w: %s has more than %d bytes", ErrPortKeys, path, maxPortKeysFile)
+	}
+	no := 0
+	for line := range bytes.Lines(text) {
+		no++
+		words := strings.Fields(string(line))
+		if len(words) == 0 {
+			continue
+		}
+		var numbers [2]uint64
+		ok := len(words) == len(numbers)
+		for i := 0; ok && i < len(numbers); i++ {
+			numbers[i], ok = parseNumber(words[i])
+		}
+		guid := mad.GUID(numbers[0])
+		if _, again := keys[guid]; !ok || guid == 0 || again || len(keys) == maxPortKeys {
+			return nil, fmt.Errorf("%w: %s:%d: not one GUID and its M_Key; without the file, ports that have an older M_Key have to be given the new one by hand", ErrPortKeys, path, no)
+		}
+		keys[guid] = mad.Key(numbers[1])
+	}
+	return p, nil
+}
+
+// Key returns the key that was last set at a port, and whether one was.
+func (p *PortKeys) Key(port mad.GUID) (mad.Key, bool) { k, ok := (*p.keys)[port]; return k, ok }
+
+// Set records the key of a port, in the file too. It fails with [ErrPortKeys] if the table is full, and
+// with the file system's error; the table is then as it was.
+func (p *PortKeys) Set(port mad.GUID, key mad.Key) error {
+	had, known := (*p.keys)[port]
+	if known && had.Equal(key) {
+		return nil
+	}
+	if !known && len(*p.keys) == maxPortKeys {
+		return fmt.Errorf("%w: it has %d ports; remove %s if most are gone", ErrPortKeys, maxPortKeys, p.path)
+	}
+	keys := maps.Clone(*p.keys)
+	keys[port] = key
+	var text []byte
+	for _, guid := range slices.SortedFunc(maps.Keys(keys), cmp.Compare) {
+		text = fmt.Appendf(text, "%#016x %#016x\n", uint64(guid), uint64(keys[guid]))
+	}
+	if err := wholefile.Write(p.path, text); err != nil {
+		return fmt.Errorf("record the M_Key of port %s: %w", port, err)
+	}
+	p.keys = &keys
+	return nil
+}
+
+// Candidates returns the keys that may open a port, the likeliest first: with m_key_lookup the one that
+// known has for it, and the one that the configuration gives it. Each that is wrong counts as a violation
+// at the port.
+func (c *Config) Candidates(port mad.GUID, known *PortKeys) []mad.Key {
+	configured := c.PortKey(port)
+	if known != nil && c.MKeyLookup {
+		if k, ok := known.Key(port); ok && !k.Equal(configured) {
+			return []mad.Key{k, configured}
+		}
+	}
+	return []mad.Key{configured}
+}
