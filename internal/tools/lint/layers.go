@@ -57,6 +57,7 @@ var layers = [][]string{
 	{"transport"},
 	{"transport/ksctp", "transport/sctp"}, // they meet in assoc.Association
 	{"transport/assoc"},
+	{"fabric/selinux"},
 	{"fabric/policy"},
 	{"fabric/mad"},
 	{"internal"},
