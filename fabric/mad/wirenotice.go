@@ -56,6 +56,7 @@ const (
 	VendorExportResized uint16 = 3 // details ExportDetails, with the new size
 	VendorPathGone      uint16 = 4 // details PathDetails
 	VendorPathBack      uint16 = 5 // details PathDetails
+	VendorEventsLost    uint16 = 6 // the subscriber was not told of some events, and reads the records anew
 )
 
 // Notice is an event that an agent reports by a trap, or the SA by a report (section 13.4.8.2).

@@ -98,4 +98,26 @@ const (
 	Settled           // a write waits for the end of one that has failed without a path
 	PacketChecksum    // a packet of SCTP that was damaged on its way is dropped
 	SegmentOrder      // over SCTP a message is delivered when all before it are in their place
+
+	// What the directory's trust model promises (docs/security.md).
+
+	SAKey           // a wrong SA_Key is dropped
+	SATrust         // the right one alone makes a request trusted
+	SARequestSet    // the untrusted ask for what is in the set
+	SAGUIDInfo      // they change no GUIDInfoRecords, if the option says so
+	SAGUIDInfoVPort // nor do vports
+	SAProxy         // nor anything of other ports
+	SALimit         // registrations are bounded per port and vport
+	SAReconnect     // a reconnect is no new allowance
+	SALease         // a lease ends
+	SGIDSpoofing    // a request comes from an address of its port
+	SARequester     // which port that is, no record says
+	SAServiceOwner  // a service is changed by its owner, or with its key
+	SAServiceKey    // the key is shown to the trusted alone
+	SAMemberOwner   // a membership is changed by its owner
+	SAAliasOwner    // an alias GUID is taken away by its owner
+	SAForeignGUID   // a host's GUID is no other's alias
+	SASecurityTraps // security traps are reported to the trusted alone
+	SAName          // names can be printed
+	SADropLog       // drops without end take few lines of the log
 )

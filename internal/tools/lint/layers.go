@@ -59,6 +59,7 @@ var layers = [][]string{
 	{"transport/assoc"},
 	{"fabric/selinux"},
 	{"fabric/policy"},
+	{"fabric/sa"},
 	{"fabric/mad"},
 	{"internal"},
 	{"internal/tools"},

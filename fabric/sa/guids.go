@@ -1,0 +1,83 @@
+package sa
+
+import (
+	"github.com/ironwarp/ironwarp/fabric/mad"
+)
+
+const blocks = MaxAliases / mad.GUIDsPerBlock
+
+// assigned is the upper part of the alias GUIDs that the directory chooses: of local administration, which no maker has.
+const assigned mad.GUID = 0x0200_0000_0000_0000
+
+// block returns a block of a port's GUIDs.
+func (p *port) block(n int) (r mad.GUIDInfoRecord) {
+	r.LID, r.BlockNum = p.LID, uint8(n)
+	for i := range r.GUIDs {
+		r.GUIDs[i] = p.aliases[n*mad.GUIDsPerBlock+i].guid
+	}
+	return r
+}
+
+// changeGUIDs gives a port alias GUIDs, or takes them away (section 15.2.5.18). A GUID that is not to be had is answered as zero.
+// The port's own GUID and the vports of the configuration stay.
+func (s *Server) changeGUIDs(r *request) answer {
+	asked, err := mad.ParseGUIDInfoRecord(r.Data[:mad.GUIDInfoRecordLen])
+	if err != nil {
+		return fail(mad.StatusInvalidField)
+	}
+	p := s.lids[asked.LID]
+	switch {
+	case !r.ComponentMask.Has(mad.GUIDInfoMaskLID|mad.GUIDInfoMaskBlockNum) || r.ComponentMask&mad.GUIDInfoMaskGUIDs == 0:
+		return fail(mad.StatusInsufficientComponents)
+	case p == nil:
+		return fail(mad.StatusNoRecords)
+	case int(asked.BlockNum) >= blocks:
+		return fail(mad.StatusReqInvalid)
+	}
+	var refused [mad.GUIDsPerBlock]bool
+	for i, guid := range asked.GUIDs {
+		at := int(asked.BlockNum)*mad.GUIDsPerBlock + i
+		a := &p.aliases[at]
+		if !r.ComponentMask.Has(mad.GUIDInfoMaskGUID(i)) || a.base {
+			continue
+		}
+		switch {
+		case a.guid != 0 && !mayChangeAlias(r.trusted || r.port == p || r.speaksFor(a.by)):
+			refused[i] = true
+		case r.Method == mad.MethodDelete:
+			s.dropAlias(r.now, p, at)
+		case guid == 0 && a.guid != 0, guid != 0 && guid == a.guid: // it has one
+		case guid != 0 && !isFreeGUID(s.isTaken(guid)):
+			refused[i] = true
+		default:
+			if guid == 0 {
+				guid = s.newGUID(p, at)
+			}
+			s.dropAlias(r.now, p, at)
+			s.evict(r.now, guid)
+			*a = alias{guid: guid, by: r.who}
+			s.aliases[guid] = p
+		}
+	}
+	row := p.block(int(asked.BlockNum))
+	for i := range refused {
+		if refused[i] {
+			row.GUIDs[i] = 0
+		}
+	}
+	return one(row, mad.GUIDInfoRecordLen)
+}
+
+// isTaken reports whether a GUID is somebody's: a port's that is known or may come, a vport's, the manager's.
+func (s *Server) isTaken(guid mad.GUID) bool {
+	return s.ports[guid] != nil || s.aliases[guid] != nil || guid == s.cfg.GUID || s.cfg.Reserved != nil && s.cfg.Reserved(guid)
+}
+
+// newGUID returns an alias GUID for a place in a port's table: the same each time, unless somebody has it.
+func (s *Server) newGUID(p *port, at int) mad.GUID {
+	guid := assigned | mad.GUID(p.LID)<<16 | mad.GUID(at)
+	for s.isTaken(guid) {
+		guid += 1 << 32
+	}
+	return guid
+}
