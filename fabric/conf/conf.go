@@ -100,7 +100,7 @@ func (c *Config) settle(line func(name string) int) (name, fault string) {
 // PortKey returns the M_Key that the configuration gives to a port.
 func (c *Config) PortKey(port mad.GUID) mad.Key {
 	if c.MKeyPerPort {
-		return portKey(c.base(), port)
+		return keyOf(c.base(), port)
 	}
 	return c.Keys.M()
 }

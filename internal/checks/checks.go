@@ -74,6 +74,15 @@ const (
 	ProgramWitness        // R19: what a program reports has no peer blocked for others
 	LabelOfSA             // P4: a stream's SA was negotiated with the label of its partition
 
+	// Management keys (docs/fabric.md).
+
+	ManagerIdentity // an agent listens to managers by IKE's identity alone
+	MKeyOfPort      // a Set needs the port's M_Key
+	MKeyOfGet       // and from protection level 2 on a Get does
+	MKeyShown       // a Get shows the M_Key as its level of protection says
+	MKeyPerPort     // the M_Key of one port opens no other
+	AgentPKeys      // a manager puts a host into no partition that its configuration does not have
+
 	// What keeps written data as it is, which integration/history has a scene for.
 
 	FreshDevice       // a device id is not given to a second disk of a session
