@@ -58,6 +58,8 @@ func TestErrorsSayWhereAndWhatIsExpected(t *testing.T) {
 		head + "type a; allow * a:rdma_partition modify;":                        `3:15: "*" is possible in neverallow rules only`,
 		head + "type a; allow a ~a:rdma_partition modify;":                       `3:17: "~" is possible in neverallow rules only`,
 		head + "type a; neverallow a ~self:rdma_partition modify;":               "3:23: self in a set with ~: this is not",
+		head + "type a; allow { -a } a:rdma_partition modify;":                   "3:18: a is left out of a set without other names: this is not",
+		head + "type a; allow a {self { -a }}:rdma_partition modify;":            "3:26: a is left out of a set without other names: this is not",
 		head + "type a; neverallow a { * }:rdma_partition modify;":               `3:24: found "*"; expected the target`,
 		head + "type a; allow a b:rdma_partition modify;":                        "3:17: there is no type or attribute b",
 		head + "type a-b; type c; allow a -b c:rdma_partition modify;":           "3:25: there is no type or attribute a\n3:28: there is no type or attribute b",

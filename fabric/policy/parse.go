@@ -352,7 +352,9 @@ func (p *parser) require() {
 		p.next()
 		switch t.text {
 		case "class":
-			if p.classAnd("the class") {
+			if p.tok.kind == '{' { // which is possible in rules
+				p.wanted("the class, " + class)
+			} else if p.classAnd("the class") {
 				p.class = true
 			}
 		case "type", "attribute":
@@ -462,7 +464,7 @@ func (p *parser) set(s *set, never bool, what string) bool {
 		}
 	}
 	if p.tok.kind == '{' {
-		return p.braces(s, what) && p.notSelf(s)
+		return p.braces(s, what) && p.isClear(s)
 	}
 	n, ok := p.name(what)
 	if !ok {
@@ -475,17 +477,23 @@ func (p *parser) set(s *set, never bool, what string) bool {
 			return false
 		}
 	}
-	return p.notSelf(s)
+	return p.isClear(s)
 }
 
-// notSelf refuses ~ and self together, which to checkmodule are ~ of the other names and self.
-func (p *parser) notSelf(s *set) bool {
-	if s.complement && s.self.kind != tokenEnd {
+// isClear refuses sets that SELinux' own programs disagree about: ~ and self together, and
+// names left out of nothing, which the module compiler takes for nothing and its
+// successor (hll/pp) for everything else.
+func (p *parser) isClear(s *set) bool {
+	switch {
+	case s.complement && s.self.kind != tokenEnd:
 		p.fail(s.self.pos, ErrBeyondSubset, "self in a set with ~")
-		p.skip()
-		return false
+	case len(s.minus) > 0 && len(s.names) == 0:
+		p.fail(s.minus[0].pos, ErrBeyondSubset, "%s is left out of a set without other names", s.minus[0].text)
+	default:
+		return true
 	}
-	return true
+	p.skip()
+	return false
 }
 
 func (s *set) add(n token) {

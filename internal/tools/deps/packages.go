@@ -52,15 +52,20 @@ var (
 	zsh        = debPackage{"zsh", []string{"zsh"}, "completes what peers have named"}
 	fish       = debPackage{"fish", []string{"fish"}, "completes what peers have named"}
 	tgt        = debPackage{"tgt", []string{"tgtd", "tgtadm"}, "the rival of the iSCSI rows, and a target that our tester judges"}
+	checkpol   = debPackage{"checkpolicy", []string{"checkmodule"}, "compiles the policies for partitions that ours has to decide like"}
+	semodule   = debPackage{"semodule-utils", []string{"semodule_package"}, "packs what checkmodule has compiled"}
+	polcore    = debPackage{"policycoreutils", []string{"/usr/libexec/selinux/hll/pp"}, "translates that for secilc"}
+	secilc     = debPackage{"secilc", []string{"secilc"}, "compiles policies for the kernel's SELinux"}
+	setools    = debPackage{"setools", []string{"sesearch"}, "says what a compiled policy allows"}
 	nbdkit     = debPackage{"nbdkit", []string{"nbdkit", "/usr/lib/*/nbdkit/plugins/nbdkit-file-plugin.so"}, "the rival of the fio rows"}
 )
 
 // sets names what each make target needs.
 var sets = map[string][]debPackage{
-	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, libiscsi, qemuBlock, bootstrap, netbase, zsh, fish},
+	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, libiscsi, qemuBlock, bootstrap, netbase, zsh, fish, checkpol, semodule, polcore, secilc, setools},
 	"demo":     {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, e2fsprogs, fio, libnbd, cc, libc, ibverbsDev, rdmacmDev, rdmacm, perftest},
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
 	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, ibverbsDev, rdmacmDev, perftest, openISCSI, libiscsi},
 	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev, ibvUtils, perftest,
-		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, sg3, multipath, libiscsi, tgt},
+		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, sg3, multipath, libiscsi, tgt, checkpol, semodule, polcore, secilc, setools},
 }
