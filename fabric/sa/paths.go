@@ -63,6 +63,9 @@ func (s *Server) pathRows(r *request, limit int) (rows []byte) {
 	const compared = mad.PathMaskRawTraffic | mad.PathMaskFlowLabel | mad.PathMaskHopLimit | mad.PathMaskTClass | mad.PathMaskPKey | mad.PathMaskSL
 	want := pathLayout.pattern(m&compared, asked.Append(nil))
 	from := s.ends(asked.SGID, m.Has(mad.PathMaskSGID), asked.SLID, m.Has(mad.PathMaskSLID))
+	if r.Method == mad.MethodGet && m&(mad.PathMaskSGID|mad.PathMaskSLID) == 0 {
+		from = []end{{r.port.gid, r.port.LID}} // the requester's own
+	}
 	for _, to := range s.ends(asked.DGID, m.Has(mad.PathMaskDGID), asked.DLID, m.Has(mad.PathMaskDLID)) {
 		for _, f := range from {
 			x := path(f, to)

@@ -121,8 +121,10 @@ func (s *Server) checkPort(p Port, known *port) error {
 	case len(p.VPorts) >= MaxAliases:
 		return refuse("it has %d vports, and may have %d", len(p.VPorts), MaxAliases-1)
 	}
-	for _, v := range p.VPorts {
+	for i, v := range p.VPorts {
 		switch of := s.aliases[v.GUID]; {
+		case slices.ContainsFunc(p.VPorts[:i], func(w VPort) bool { return w.GUID == v.GUID }):
+			return refuse("vport %s is there twice", v.GUID)
 		case v.GUID == 0 || v.GUID == p.GUID:
 			return refuse("%s is no alias GUID", v.GUID)
 		case s.ports[v.GUID] != nil || of != nil && of.GUID != p.GUID:
