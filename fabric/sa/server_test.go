@@ -161,7 +161,7 @@ func (l *lab) do(a ask) result {
 }
 
 // services are the records of an answer to GetTable.
-func (l *lab) services(r result) (list []mad.ServiceRecord) {
+func (l *lab) records(r result) (list []mad.ServiceRecord) {
 	l.Helper()
 	for _, b := range l.rows(r, mad.ServiceRecordLen) {
 		v, err := mad.ParseServiceRecord(b)

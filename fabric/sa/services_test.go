@@ -10,7 +10,7 @@ import (
 // names returns the names of the services that a requester sees by GetTable.
 func (l *lab) names(a ask, mask mad.Mask, want mad.ServiceRecord) (list []string) {
 	l.Helper()
-	for _, v := range l.services(l.do(a.table(mad.AttrServiceRecord, mask, want))) {
+	for _, v := range l.records(l.do(a.table(mad.AttrServiceRecord, mask, want))) {
 		list = append(list, v.Name.String())
 	}
 	return list
@@ -86,7 +86,7 @@ func TestLease(t *testing.T) {
 	l.ok(by(alpha).setService(short))
 	l.ok(by(alpha).setService(serviceAt(2, alpha, "long")))
 	l.wait(9500 * time.Millisecond)
-	if list := l.services(l.do(by(beta).table(mad.AttrServiceRecord, mad.ServiceMaskID, short))); len(list) != 1 || list[0].Lease != 1 {
+	if list := l.records(l.do(by(beta).table(mad.AttrServiceRecord, mad.ServiceMaskID, short))); len(list) != 1 || list[0].Lease != 1 {
 		t.Errorf("half a second before its end: %v", list)
 	}
 	l.ok(by(alpha).setService(short)) // renewed
@@ -109,7 +109,7 @@ func TestRenewalKeepsWhatItLeavesOut(t *testing.T) {
 	again := serviceAt(1, alpha, "")
 	again.Lease, again.Data64[1] = 60, 7
 	l.ok(by(alpha).to(mad.MethodSet, mad.AttrServiceRecord, serviceRID|mad.ServiceMaskLease|1<<36, again))
-	got := l.services(l.do(by(beta).trusted().table(mad.AttrServiceRecord, 0, v)))
+	got := l.records(l.do(by(beta).trusted().table(mad.AttrServiceRecord, 0, v)))
 	if v.Lease, v.Data64[1] = 60, 7; len(got) != 1 || got[0] != v {
 		t.Errorf("%+v, want %+v", got, v)
 	}
@@ -204,7 +204,7 @@ func TestKeyIsReplacedByTheOwnerAlone(t *testing.T) {
 	}
 	v.Key = mad.ServiceKey{9}
 	l.ok(by(alpha).to(mad.MethodSet, mad.AttrServiceRecord, mask, v))
-	if got := l.services(l.do(by(beta).trusted().table(mad.AttrServiceRecord, 0, v))); got[0].Key != v.Key {
+	if got := l.records(l.do(by(beta).trusted().table(mad.AttrServiceRecord, 0, v))); got[0].Key != v.Key {
 		t.Errorf("%x", [16]byte(got[0].Key))
 	}
 }

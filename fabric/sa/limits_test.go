@@ -1,0 +1,32 @@
+package sa
+
+import (
+	"testing"
+
+	"github.com/ironwarp/ironwarp/fabric/mad"
+)
+
+// Where the options have no limit, memory still has one, and who exceeds it is told.
+func TestOurOwnLimits(t *testing.T) {
+	l := newLab(t)
+	for n := range MaxServicesPerPort {
+		l.ok(by(alpha).setService(serviceAt(uint64(n), alpha, "docs")))
+	}
+	l.want("a service too many", by(alpha).setService(serviceAt(1<<40, alpha, "docs")), false, mad.StatusNoResources)
+	l.want("of a vport of that host", byVPort(vport).setService(serviceAt(1<<40, vport, "docs")), false, mad.StatusNoResources)
+	l.want("of another", by(beta).setService(serviceAt(1<<40, beta, "docs")), false, mad.StatusOK)
+	for n := range MaxMembershipsPerPort {
+		l.ok(by(alpha).join(mad.GID{0xff, 14: byte(n >> 8), 15: byte(n)}, alpha, mad.JoinFull))
+	}
+	l.want("a group too many", by(alpha).join(mad.GID{0xff, 1}, alpha, mad.JoinFull), false, mad.StatusNoResources)
+	for n := range MaxSubscriptionsPerPort {
+		l.ok(by(alpha).inform(toAll(uint16(1000 + n))))
+	}
+	l.want("a subscription too many", by(alpha).inform(toAll(1)), false, mad.StatusNoResources)
+	l.want("all paths, if they are too many", func() ask {
+		for n := range 250 {
+			l.up(Port{GUID: mad.GUID(0x20000 + n)})
+		}
+		return by(alpha).table(mad.AttrPathRecord, 0, nil)
+	}(), false, mad.StatusNoResources)
+}
