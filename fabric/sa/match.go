@@ -32,26 +32,38 @@ var (
 	smInfoLayout   = layout{16, 16, 64, 64, 32, 4, 4}
 )
 
-// A pattern is what a request asks for: bits of a record that are compared, and their values. A mask without bits matches all.
-type pattern struct{ bits, want []byte }
+// A pattern is what a request asks for: bits of a record that are compared, and their values, both from the first byte on that
+// has such bits to the last. A mask without bits matches all.
+type pattern struct {
+	bits, want []byte
+	at         int
+}
 
 // pattern returns the pattern of a request's components. Bits of the mask that no component has are ignored.
 func (l layout) pattern(mask mad.Mask, want []byte) pattern {
-	p := pattern{bits: make([]byte, len(want)), want: want}
+	bits := make([]byte, len(want))
 	at := 0
 	for i, width := range l {
 		if mask&(1<<i) != 0 {
 			for b := at; b < at+width; b++ {
-				p.bits[b/8] |= 0x80 >> (b % 8)
+				bits[b/8] |= 0x80 >> (b % 8)
 			}
 		}
 		at += width
 	}
-	return p
+	first, last := 0, len(bits)
+	for last > 0 && bits[last-1] == 0 {
+		last--
+	}
+	for first < last && bits[first] == 0 {
+		first++
+	}
+	return pattern{bits[first:last], want[first:last], first}
 }
 
 // matches reports whether a record of the wire is as asked for.
 func (p pattern) matches(record []byte) bool {
+	record = record[p.at:]
 	for i, m := range p.bits {
 		if (record[i]^p.want[i])&m != 0 {
 			return false
