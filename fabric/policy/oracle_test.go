@@ -188,3 +188,31 @@ func TestSesearchFindsTheRule(t *testing.T) {
 		}
 	}
 }
+
+// TestPolicyOfTheDocuments: the example and the class of docs/fabric.md compile, together.
+func TestPolicyOfTheDocuments(t *testing.T) {
+	policytest.Need(t)
+	document, err := os.ReadFile("../../docs/fabric.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(kind string) string {
+		_, rest, _ := strings.Cut(string(document), "\n```"+kind+"\n")
+		text, _, ok := strings.Cut(rest, "```\n")
+		if !ok {
+			t.Fatalf("the document has no %s", kind)
+		}
+		return text
+	}
+	p, err := policy.Parse("fabric.te", []byte(block("te")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	label, _ := p.Partition(0x8012)
+	if ok, err := p.MayModify("solver_t", label); !ok || err != nil {
+		t.Errorf("%v, %v", ok, err)
+	}
+	if _, err := policytest.Compile(t.Context(), t.TempDir(), block("te"), policytest.Options{Without: true, More: block("cil")}); err != nil {
+		t.Error(err)
+	}
+}

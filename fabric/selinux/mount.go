@@ -21,8 +21,8 @@ const dir = "/sys/fs/selinux"
 type Mount struct{ dir string }
 
 // Active returns the selinuxfs of this host, if it is mounted. That, and not that the
-// kernel tells labels, means SELinux: AppArmor answers SO_PEERSEC and /proc/self/attr/current
-// as well.
+// kernel tells labels, means SELinux: AppArmor answers in /proc/self/attr/current, and in
+// some kernels by SO_PEERSEC, as well.
 func Active() (m Mount, ok bool) {
 	var s unix.Statfs_t
 	err := unix.Statfs(dir, &s)

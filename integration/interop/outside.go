@@ -60,6 +60,10 @@ var outsides = []outside{
 		what: "programs on two hosts in namespaces, in IPsec", document: programsIPsecHead, mayLack: true},
 	{part: partPrograms, log: "initiators", test: "TestProgramsAndSiw", limit: 10 * time.Minute, title: "programs and soft-iWARP",
 		what: "the same programs with themselves on soft-iWARP", document: programsSiwHead, mayLack: true},
+	{part: partSELinux, log: "selinux", test: "TestSELinux", limit: 6 * time.Minute, title: "labels",
+		what: "labels and partitions with SELinux", document: selinuxHead, mayLack: true},
+	{part: partSELinux, log: "selinux", test: "TestAppArmor", limit: 6 * time.Minute, title: "labels with AppArmor",
+		what: "labels with AppArmor", document: apparmorHead, mayLack: true, long: true},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
 		what: "README's two hosts with systemd", document: mountedHead, mayLack: true, apart: true},
 }
@@ -256,6 +260,21 @@ const programsSiwHead = `
 
 In the virtual machine, in two network namespaces, rping, perftest and others run on IronWarp in one and on the kernel's soft-iWARP in the
 other, in both roles.
+
+`
+
+const selinuxHead = `
+## Labels
+
+In the virtual machine, whose kernel has SELinux, package fabric/selinux asks the kernel which labels may use which partitions
+([fabric.md](fabric.md)), by policies that checkmodule and secilc have compiled.
+
+`
+
+const apparmorHead = `
+## Labels with AppArmor
+
+The same kernel with AppArmor instead.
 
 `
 

@@ -25,6 +25,7 @@ type Options struct {
 	Console io.Writer     // gets the guest's console as it comes, if not nil
 	CPUs    int           // 0 for two
 	Memory  int           // MiB, 0 for 1536
+	Kernel  string        // parameters for the kernel besides those that it needs, as in security=selinux
 
 	// Disks are files that the guest has as virtio disks (modprobe virtio_blk): vda, vdb
 	// and so on. What it writes to them is in the file even without a flush when QEMU is
@@ -157,7 +158,7 @@ func (im *Image) args(out string, o Options) []string {
 		// Without tsc=reliable the guest's clock is the HPET, whose every reading costs
 		// microseconds. Without no_timer_check the kernel panics when a busy host delays its
 		// first timer ticks.
-		"-append", "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check",
+		"-append", strings.TrimSpace("console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check " + o.Kernel),
 	}
 	share := func(tag, path, options string) {
 		args = append(args, "-fsdev", "local,id="+tag+",path="+strings.ReplaceAll(path, ",", ",,")+options,
