@@ -64,6 +64,8 @@ var outsides = []outside{
 		what: "labels and partitions with SELinux", document: selinuxHead, mayLack: true},
 	{part: partSELinux, log: "selinux", test: "TestAppArmor", limit: 6 * time.Minute, title: "labels with AppArmor",
 		what: "labels with AppArmor", document: apparmorHead, mayLack: true, long: true},
+	{part: partFabric, log: "ibsimnet", test: "TestOpenSM", limit: 5 * time.Minute, title: "opensm",
+		what: "a subnet manager of others", document: openSMHead, mayLack: true},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
 		what: "README's two hosts with systemd", document: mountedHead, mayLack: true, apart: true},
 }
@@ -275,6 +277,14 @@ const apparmorHead = `
 ## Labels with AppArmor
 
 The same kernel with AppArmor instead.
+
+`
+
+const openSMHead = `
+## Another subnet manager
+
+On this host opensm manages a network of ibsim's. What it answers to some 70 requests is what our directory answers without the enhanced trust model, but for
+differences that the table names with their reasons (` + "`integration/ibsimnet/rules_test.go`" + `).
 
 `
 

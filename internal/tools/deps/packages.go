@@ -57,6 +57,10 @@ var (
 	polcore    = debPackage{"policycoreutils", []string{"/usr/libexec/selinux/hll/pp"}, "translates that for secilc"}
 	secilc     = debPackage{"secilc", []string{"secilc"}, "compiles policies for the kernel's SELinux"}
 	setools    = debPackage{"setools", []string{"sesearch"}, "says what a compiled policy allows"}
+	opensm     = debPackage{"opensm", []string{"opensm"}, "a subnet manager of others, the oracle of ours"}
+	ibsim      = debPackage{"ibsim-utils", []string{"ibsim"}, "the network that opensm manages"}
+	umad2sim   = debPackage{"libumad2sim0", []string{"/usr/lib/*/umad2sim/libumad2sim.so"}, "has InfiniBand's programs reach that network, or our directory, without a device"}
+	ibDiags    = debPackage{"infiniband-diags", []string{"saquery", "sminfo", "smpquery"}, "InfiniBand's own programs, to ask our directory and agents"}
 	nbdkit     = debPackage{"nbdkit", []string{"nbdkit", "/usr/lib/*/nbdkit/plugins/nbdkit-file-plugin.so"}, "the rival of the fio rows"}
 )
 
@@ -67,5 +71,5 @@ var sets = map[string][]debPackage{
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
 	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, ibverbsDev, rdmacmDev, perftest, openISCSI, libiscsi},
 	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev, ibvUtils, perftest,
-		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, sg3, multipath, libiscsi, tgt, checkpol, semodule, polcore, secilc, setools},
+		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, sg3, multipath, libiscsi, tgt, checkpol, semodule, polcore, secilc, setools, opensm, ibsim, umad2sim, ibDiags},
 }
