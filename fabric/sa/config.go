@@ -37,14 +37,15 @@ type Config struct {
 	Priority uint8
 	// Prefix is the upper half of all GIDs; 0 stands for mad.LinkLocalPrefix.
 	Prefix uint64
-	// Reserved reports whether a GUID is that of a host which may come up one day, such as a declared peer: it is given to
-	// nobody as an alias. nil: only hosts that are known are reserved.
+	// Reserved reports whether a GUID is that of a host which may come up one day, such as a declared peer, or has the upper half of
+	// such a GUID: it is given to no other port as an alias. A port's own range, the GUIDs with the upper half of its own,
+	// is never asked about. nil: only hosts that are known are reserved.
 	Reserved func(mad.GUID) bool
 
 	// Log gets the dropped requests that are worth a line: of a run the numbers 0, 1, 2, 5, 10, 20, 50 and so on. nil: none.
 	Log func(Drop)
-	// Activity gets, of the same, those that an administrator should see as an event: wrong keys, and what exceeds
-	// sa_etm_max_num_*. nil: none.
+	// Activity gets, of the same, those that an administrator should see as an event: wrong keys, addresses of others, and what
+	// exceeds sa_etm_max_num_*. nil: none.
 	Activity func(Drop)
 }
 

@@ -251,7 +251,7 @@ func TestFloodOfEvents(t *testing.T) {
 		l.ok(by(alpha).deleteService(v))
 		l.answer(beta)
 	}
-	if n := l.Subscriptions()[0].Reported; n != noticeBurst {
+	if n := l.Subscriptions()[0].Reported; n != noticeBurst-1 { // and one for its coming up
 		t.Errorf("%d of 2000 events are reported at once", n)
 	}
 	l.wait(time.Second)
@@ -286,5 +286,47 @@ func TestSecurityNoticesReachTheTrusted(t *testing.T) {
 	l.sent = append(l.sent, l.Announce(l.now, bad)...)
 	if n := len(l.reports(alpha)); n != 0 {
 		t.Errorf("who was trusted sees %d", n)
+	}
+}
+
+// The same of hosts and groups that come and go; and who never answers has one report more waiting, not one each second.
+func TestFloodsOfOtherEvents(t *testing.T) {
+	for what, f := range map[string]func(l *lab){
+		"groups": func(l *lab) {
+			l.ok(by(alpha).join(mgid, alpha, mad.JoinFull))
+			l.ok(by(alpha).leave(mgid, alpha, mad.JoinFull))
+		},
+		"reconnects": func(l *lab) {
+			l.down(alpha)
+			l.up(Port{GUID: alpha, Name: "alpha"})
+		},
+	} {
+		l := newLab(t)
+		l.ok(by(beta).inform(toEverything()))
+		for range 3 * noticeBurst {
+			f(l)
+		}
+		waiting := l.Ports()[2].Waiting
+		if waiting > noticeBurst {
+			t.Errorf("%s: %d reports wait", what, waiting)
+		}
+		for range 100 {
+			for range 2 * noticeRate {
+				f(l)
+			}
+			l.wait(time.Second)
+		}
+		if n := l.Ports()[2].Waiting; n > maxReports+reportWindow+1 {
+			t.Errorf("%s: %d reports wait", what, n)
+		}
+		lost := 0
+		for _, r := range l.ports[beta].outbox.queue {
+			if r.lost {
+				lost++
+			}
+		}
+		if lost > 1 {
+			t.Errorf("%s: %d reports wait that say that others are lost", what, lost)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package sa
 import (
 	"bytes"
 	"slices"
+	"time"
 
 	"github.com/ironwarp/ironwarp/fabric/mad"
 )
@@ -106,7 +107,7 @@ func (s *Server) changeMembership(r *request) answer {
 	row := g.row(asked.PortGID, m)
 	row.JoinState &= asked.JoinState
 	m.join &^= asked.JoinState
-	s.settle(g, asked.PortGID)
+	s.settle(r.now, g, asked.PortGID)
 	return one(row, mad.MCMemberRecordLen)
 }
 
@@ -136,7 +137,7 @@ func (s *Server) join(r *request, g *group, m *member, asked *mad.MCMemberRecord
 		}
 	}
 	if g == nil {
-		g = s.makeGroup(r.ComponentMask, *asked)
+		g = s.makeGroup(r, *asked)
 	}
 	switch {
 	case m == nil:
@@ -172,7 +173,8 @@ func (g *group) chosen(mask mad.Mask, asked *mad.MCMemberRecord) bool {
 }
 
 // makeGroup makes a group of what its first member has asked for, with an MLID and, if it gave none, an MGID.
-func (s *Server) makeGroup(mask mad.Mask, asked mad.MCMemberRecord) *group {
+func (s *Server) makeGroup(by *request, asked mad.MCMemberRecord) *group {
+	mask := by.ComponentMask
 	g := &group{record: asked, members: make(map[mad.GID]*member)}
 	r := &g.record
 	r.PortGID, r.JoinState, r.ProxyJoin = mad.GID{}, 0, false
@@ -203,7 +205,7 @@ func (s *Server) makeGroup(mask mad.Mask, asked mad.MCMemberRecord) *group {
 	r.MLID = s.groups.next
 	s.groups.step()
 	s.groups.of[r.MGID], s.groups.byMLID[r.MLID] = g, g
-	s.publish(s.gidNotice(mad.TrapGroupCreated, r.MGID))
+	s.causes(by.now, by.port, s.gidNotice(mad.TrapGroupCreated, r.MGID))
 	return g
 }
 
@@ -218,8 +220,9 @@ func (g *groups) step() {
 }
 
 // settle removes a member that is none any more, and a group without full members, with those that it still has.
-func (s *Server) settle(g *group, gid mad.GID) {
-	if m := g.members[gid]; m.join == 0 {
+func (s *Server) settle(now time.Time, g *group, gid mad.GID) {
+	last := s.ports[g.members[gid].owner.GUID]
+	if g.members[gid].join == 0 {
 		s.removeMember(g, gid)
 	}
 	for _, m := range g.members {
@@ -232,7 +235,7 @@ func (s *Server) settle(g *group, gid mad.GID) {
 	}
 	delete(s.groups.of, g.record.MGID)
 	delete(s.groups.byMLID, g.record.MLID)
-	s.publish(s.gidNotice(mad.TrapGroupDeleted, g.record.MGID))
+	s.causes(now, last, s.gidNotice(mad.TrapGroupDeleted, g.record.MGID))
 }
 
 func (s *Server) removeMember(g *group, gid mad.GID) {
@@ -242,7 +245,7 @@ func (s *Server) removeMember(g *group, gid mad.GID) {
 }
 
 // forgetMemberships removes those that a requester has asked for.
-func (s *Server) forgetMemberships(who Requester) {
+func (s *Server) forgetMemberships(now time.Time, who Requester) {
 	p := s.ports[who.GUID]
 	if p == nil || p.uses[who.VPort] == nil || p.uses[who.VPort].memberships == 0 {
 		return
@@ -251,7 +254,7 @@ func (s *Server) forgetMemberships(who Requester) {
 		for _, gid := range g.gids() {
 			if m := g.members[gid]; m != nil && m.owner == who {
 				m.join = 0
-				s.settle(g, gid)
+				s.settle(now, g, gid)
 			}
 		}
 	}

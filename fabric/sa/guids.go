@@ -6,8 +6,9 @@ import (
 
 const blocks = MaxAliases / mad.GUIDsPerBlock
 
-// assigned is the upper part of the alias GUIDs that the directory chooses: of local administration, which no maker has.
-const assigned mad.GUID = 0x0200_0000_0000_0000
+// rangeOf is the upper half of a GUID. A port's GUID and those with the same upper half are that port's range: nobody else gets an alias
+// in it, or one host could take the names under which another's vports will ask.
+func rangeOf(g mad.GUID) mad.GUID { return g >> 32 }
 
 // block returns a block of a port's GUIDs.
 func (p *port) block(n int) (r mad.GUIDInfoRecord) {
@@ -47,7 +48,7 @@ func (s *Server) changeGUIDs(r *request) answer {
 		case r.Method == mad.MethodDelete:
 			s.dropAlias(r.now, p, at)
 		case guid == 0 && a.guid != 0, guid != 0 && guid == a.guid: // it has one
-		case guid != 0 && !isFreeGUID(s.isTaken(guid)):
+		case guid != 0 && !isFreeGUID(s.isTaken(guid, p)):
 			refused[i] = true
 		default:
 			if guid == 0 {
@@ -68,16 +69,23 @@ func (s *Server) changeGUIDs(r *request) answer {
 	return one(row, mad.GUIDInfoRecordLen)
 }
 
-// isTaken reports whether a GUID is somebody's: a port's that is known or may come, a vport's, the manager's.
-func (s *Server) isTaken(guid mad.GUID) bool {
-	return s.ports[guid] != nil || s.aliases[guid] != nil || guid == s.cfg.GUID || s.cfg.Reserved != nil && s.cfg.Reserved(guid)
+// isTaken reports whether a GUID is not to be an alias of p: it is somebody's, or in the range of another port that is known or
+// may come.
+func (s *Server) isTaken(guid mad.GUID, p *port) bool {
+	switch {
+	case s.ports[guid] != nil || s.aliases[guid] != nil || guid == s.cfg.GUID:
+		return true
+	case rangeOf(guid) == rangeOf(p.GUID):
+		return false
+	}
+	return s.ranges[rangeOf(guid)] > 0 || s.cfg.Reserved != nil && s.cfg.Reserved(guid)
 }
 
-// newGUID returns an alias GUID for a place in a port's table: the same each time, unless somebody has it.
+// newGUID returns an alias GUID for a place in a port's table, in the port's range: the same each time, unless somebody has it.
 func (s *Server) newGUID(p *port, at int) mad.GUID {
-	guid := assigned | mad.GUID(p.LID)<<16 | mad.GUID(at)
-	for s.isTaken(guid) {
-		guid += 1 << 32
+	for n := uint32(p.GUID) + uint32(at); ; n += MaxAliases {
+		if guid := rangeOf(p.GUID)<<32 | mad.GUID(n); guid != 0 && !s.isTaken(guid, p) {
+			return guid
+		}
 	}
-	return guid
 }

@@ -21,6 +21,7 @@ import (
 type report struct {
 	sub    *subscription
 	notice *mad.Notice
+	lost   bool   // it says that others were not reported
 	id     uint64 // TransactionID
 	due    time.Time
 	wait   time.Duration
@@ -30,6 +31,14 @@ type report struct {
 type outbox struct {
 	queue []report
 	sent  []report // and not answered
+}
+
+// clear forgets all.
+func (b *outbox) clear() {
+	for _, r := range b.queue {
+		r.sub.toldLost = false
+	}
+	*b = outbox{}
 }
 
 // forget removes the reports of a subscription that has ended.
@@ -68,10 +77,7 @@ func (s *Server) Announce(now time.Time, n mad.Notice) []Outgoing {
 // publish queues a notice for its subscribers.
 func (s *Server) publish(n mad.Notice) {
 	if n.IssuerLID == 0 && n.IssuerGID == (mad.GID{}) {
-		n.IssuerGID = s.gid(s.cfg.GUID)
-		if p := s.ports[s.cfg.GUID]; p != nil {
-			n.IssuerLID = p.LID
-		}
+		n.IssuerGID, n.IssuerLID = s.gid(s.cfg.GUID), s.ownLID()
 	}
 	about := s.subjects(&n)
 	for _, sub := range s.subs.of {
@@ -79,13 +85,39 @@ func (s *Server) publish(n mad.Notice) {
 		if p == nil || p.state != portUp || !sub.wants(&n, about) {
 			continue
 		}
-		if len(p.outbox.queue) >= maxReports {
-			sub.lost += uint64(len(p.outbox.queue))
-			p.outbox.queue = append(p.outbox.queue[:0], report{sub: sub, notice: s.lostNotice()})
-		}
-		p.outbox.queue = append(p.outbox.queue, report{sub: sub, notice: &n})
-		s.waiting[p] = true
+		s.enqueue(p, report{sub: sub, notice: &n})
 	}
+}
+
+// enqueue has a report wait for its port. If too many do, they give way to one for each subscription that says so.
+func (s *Server) enqueue(p *port, r report) {
+	b := &p.outbox
+	if len(b.queue) >= maxReports {
+		var subs []*subscription
+		for _, x := range b.queue {
+			x.sub.lost++
+			x.sub.toldLost = false
+			if !slices.Contains(subs, x.sub) {
+				subs = append(subs, x.sub)
+			}
+		}
+		b.queue = nil
+		for _, sub := range subs {
+			s.enqueueLost(p, sub)
+		}
+	}
+	b.queue = append(b.queue, r)
+	s.waiting[p] = true
+}
+
+// enqueueLost has a subscriber know that it was not told of some events: it reads the records that it needs anew.
+func (s *Server) enqueueLost(p *port, sub *subscription) {
+	if sub.toldLost {
+		return
+	}
+	sub.toldLost = true
+	n := &mad.Notice{Type: mad.NoticeInfo, ProducerType: mad.Vendor, TrapNumber: mad.VendorEventsLost, IssuerGID: s.gid(s.cfg.GUID), IssuerLID: s.ownLID()}
+	s.enqueue(p, report{sub: sub, notice: n, lost: true})
 }
 
 // subjects returns the ports that a notice is about.
@@ -139,19 +171,18 @@ func (s *Server) gidNotice(trap uint16, gid mad.GID) mad.Notice {
 
 // serviceNotice tells of a service that has come, gone or changed its size.
 func (s *Server) serviceNotice(now time.Time, kind uint16, v *service) {
-	if p := s.ports[v.owner.GUID]; p != nil && !p.events.take(now) {
+	n := mad.Notice{Type: mad.NoticeInfo, ProducerType: mad.Vendor, TrapNumber: kind}
+	mad.ExportDetails{ServiceID: v.id, Port: v.gid.GUID(), Size: v.size}.Set(&n)
+	s.causes(now, s.ports[v.owner.GUID], n)
+}
+
+// causes publishes a notice of what a port has done, unless it has done too much.
+func (s *Server) causes(now time.Time, p *port, n mad.Notice) {
+	if p != nil && !p.events.take(now) {
 		s.missed = true // by all: Tick tells them
 		return
 	}
-	n := mad.Notice{Type: mad.NoticeInfo, ProducerType: mad.Vendor, TrapNumber: kind}
-	mad.ExportDetails{ServiceID: v.id, Port: v.gid.GUID(), Size: v.size}.Set(&n)
 	s.publish(n)
-}
-
-// lostNotice tells a subscriber that it was not told of some events: it reads the records that it needs anew.
-func (s *Server) lostNotice() *mad.Notice {
-	n := mad.Notice{Type: mad.NoticeInfo, ProducerType: mad.Vendor, TrapNumber: mad.VendorEventsLost, IssuerGID: s.gid(s.cfg.GUID)}
-	return &n
 }
 
 // tellLost has all subscribers know that they have missed events, if they have.
@@ -163,8 +194,7 @@ func (s *Server) tellLost() {
 	for _, sub := range s.subs.of {
 		if p := s.ports[sub.owner.GUID]; p != nil && p.state == portUp {
 			sub.lost++
-			p.outbox.queue = append(p.outbox.queue, report{sub: sub, notice: s.lostNotice()})
-			s.waiting[p] = true
+			s.enqueueLost(p, sub)
 		}
 	}
 }
@@ -187,6 +217,9 @@ func (s *Server) flush(now time.Time) (out []Outgoing) {
 			r.id, r.wait = s.reports, reportTimeout
 			r.due = now.Add(r.wait)
 			r.sub.reported++
+			if r.lost {
+				r.sub.toldLost = false
+			}
 			b.sent = append(b.sent, r)
 			out = append(out, s.reportPacket(p, &r))
 		}

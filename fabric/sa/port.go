@@ -83,10 +83,11 @@ func (s *Server) PortUp(now time.Time, p Port) (mad.LID, []Outgoing, error) {
 		if len(s.ports) >= MaxPorts {
 			return 0, nil, fmt.Errorf("port %s (%s): %d are known: %w", p.GUID, p.Name, len(s.ports), ErrPortLimit)
 		}
-		s.evict(now, p.GUID)
+		s.evictRange(now, p.GUID)
 		if p.LID == 0 {
 			p.LID = s.freeLID(p.GUID)
 		}
+		s.ranges[rangeOf(p.GUID)]++
 		known = &port{gid: s.gid(p.GUID), state: portLost, uses: make(map[mad.GUID]*use)}
 		s.ports[p.GUID] = known
 	} else if p.LID == 0 {
@@ -97,13 +98,14 @@ func (s *Server) PortUp(now time.Time, p Port) (mad.LID, []Outgoing, error) {
 		s.lids[p.LID] = known
 	}
 	s.lidOf[p.GUID] = p.LID
+	p.Name = printable.Text(p.Name)
 	known.Port = p
 	s.setAliases(now, known, p.VPorts)
 	if known.state == portUp {
 		return p.LID, nil, nil
 	}
 	known.state, known.since = portUp, now
-	s.publish(s.gidNotice(mad.TrapGIDInService, known.gid))
+	s.causes(now, known, s.gidNotice(mad.TrapGIDInService, known.gid))
 	return p.LID, s.flush(now), nil
 }
 
@@ -152,7 +154,7 @@ func (s *Server) setAliases(now time.Time, p *port, vports []VPort) {
 			at = slices.IndexFunc(p.aliases[:], func(a alias) bool { return !a.base })
 			s.dropAlias(now, p, at)
 		}
-		p.aliases[at] = alias{guid: v.GUID, name: v.Name, base: true}
+		p.aliases[at] = alias{guid: v.GUID, name: printable.Text(v.Name), base: true}
 		s.aliases[v.GUID] = p
 	}
 }
@@ -166,12 +168,27 @@ func (s *Server) dropAlias(now time.Time, p *port, at int) {
 	}
 	delete(s.aliases, guid)
 	s.forget(now, Requester{p.GUID, guid})
+	s.forgetAbout(now, s.gid(guid))
 }
 
-// evict takes a GUID from the port that has it as an alias: the host whose GUID it is has come.
+// evict takes a GUID from the port that has it as an alias.
 func (s *Server) evict(now time.Time, guid mad.GUID) {
 	if p := s.aliases[guid]; p != nil {
 		s.dropAlias(now, p, slices.IndexFunc(p.aliases[:], func(a alias) bool { return a.guid == guid }))
+	}
+}
+
+// evictRange takes the GUIDs of a host that has come from others that have asked for them.
+func (s *Server) evictRange(now time.Time, guid mad.GUID) {
+	s.evict(now, guid)
+	if s.ranges[rangeOf(guid)] > 0 {
+		return // nobody else can have one
+	}
+	for g, p := range s.aliases {
+		at := slices.IndexFunc(p.aliases[:], func(a alias) bool { return a.guid == g })
+		if rangeOf(g) == rangeOf(guid) && !p.aliases[at].base {
+			s.dropAlias(now, p, at)
+		}
 	}
 }
 
@@ -205,12 +222,12 @@ func (s *Server) PortDown(now time.Time, guid mad.GUID) []Outgoing {
 		return nil
 	}
 	p.state, p.since = portLost, now
-	p.outbox = outbox{}
+	p.outbox.clear()
 	s.endTransfers(p)
 	if !keepsCount() {
 		p.used, p.uses = use{}, make(map[mad.GUID]*use)
 	}
-	s.publish(s.gidNotice(mad.TrapGIDOutOfService, p.gid))
+	s.causes(now, p, s.gidNotice(mad.TrapGIDOutOfService, p.gid))
 	return s.flush(now)
 }
 
@@ -223,7 +240,13 @@ func (s *Server) bury(now time.Time) {
 		for i := range p.aliases {
 			s.dropAlias(now, p, i)
 		}
-		s.forget(now, Requester{GUID: guid})
+		for vport := range p.uses {
+			s.forget(now, Requester{guid, vport})
+		}
+		s.forgetAbout(now, p.gid)
+		if s.ranges[rangeOf(guid)]--; s.ranges[rangeOf(guid)] == 0 {
+			delete(s.ranges, rangeOf(guid))
+		}
 		delete(s.lids, p.LID)
 		delete(s.ports, guid)
 	}
@@ -232,7 +255,7 @@ func (s *Server) bury(now time.Time) {
 // forget removes what a requester has registered.
 func (s *Server) forget(now time.Time, who Requester) {
 	s.forgetServices(now, who)
-	s.forgetMemberships(who)
+	s.forgetMemberships(now, who)
 	s.forgetSubscriptions(who)
 }
 
@@ -244,6 +267,21 @@ func (p *port) has(vport mad.GUID) *use {
 		p.uses[vport] = u
 	}
 	return u
+}
+
+// forgetAbout removes what others have registered for an address that is gone.
+func (s *Server) forgetAbout(now time.Time, gid mad.GID) {
+	for _, v := range s.services.of {
+		if v.gid == gid {
+			s.removeService(now, v)
+		}
+	}
+	for _, g := range s.groups.of {
+		if m := g.members[gid]; m != nil {
+			m.join = 0
+			s.settle(now, g, gid)
+		}
+	}
 }
 
 // charge adds to what a requester has registered, and to what its port has.

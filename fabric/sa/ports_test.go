@@ -33,15 +33,17 @@ func TestAliasGUIDs(t *testing.T) {
 		guids []mad.GUID
 		want  mad.GUID // of place 2
 	}{
-		"a free one":          {[]mad.GUID{2: 0x4242}, 0x4242},
+		"a free one":          {[]mad.GUID{2: 0x4242_0000_0001}, 0x4242_0000_0001},
 		"another host's":      {[]mad.GUID{2: alpha}, 0},
 		"another's vport's":   {[]mad.GUID{2: vport}, 0},
 		"the manager's":       {[]mad.GUID{2: manager}, 0},
 		"its own":             {[]mad.GUID{2: beta}, 0},
 		"one that it has":     {[]mad.GUID{2: chosen.GUIDs[1]}, 0},
-		"one that is to come": {[]mad.GUID{2: 0x5e5e}, 0},
+		"one that is to come": {[]mad.GUID{2: 0x5e5e_0000_0001}, 0},
+		"another's range":     {[]mad.GUID{2: alpha + 99}, 0},
+		"its own range":       {[]mad.GUID{2: beta + 99}, beta + 99},
 	} {
-		l.cfg.Reserved = func(g mad.GUID) bool { return g == 0x5e5e }
+		l.cfg.Reserved = func(g mad.GUID) bool { return rangeOf(g) == 0x5e5e || rangeOf(g) == rangeOf(beta) }
 		if r := l.guidRow(l.ok(by(beta).guids(mad.MethodSet, lid, 0, bit(2), c.guids...))); r.GUIDs[2] != c.want {
 			t.Errorf("%s: %v", what, r)
 		}
@@ -86,20 +88,41 @@ func TestVPortsThatStayAndGo(t *testing.T) {
 	}
 }
 
-// A host that comes up takes its GUID from whoever has it as an alias.
-func TestHostTakesItsGUID(t *testing.T) {
+// A host that comes up takes the GUIDs of its range from whoever has them as aliases, with what was registered for them.
+func TestHostTakesItsGUIDs(t *testing.T) {
+	const delta, deltas mad.GUID = 0xde17a_0000_0001, 0xde17a_0000_0002
 	l := newLab(t)
-	l.ok(by(beta).guids(mad.MethodSet, l.ports[beta].LID, 1, mad.GUIDInfoMaskGUID(0), 0xde17a))
-	l.ok(by(beta).setService(serviceAt(1, 0xde17a, "docs")))
-	l.up(Port{GUID: 0xde17a, Name: "delta"})
+	l.ok(by(beta).guids(mad.MethodSet, l.ports[beta].LID, 1, mad.GUIDInfoMaskGUID(0)|mad.GUIDInfoMaskGUID(1), delta, deltas))
+	if n := len(l.GUIDs()); n != 9 {
+		t.Fatalf("%v", l.GUIDs())
+	}
+	l.ok(by(beta).setService(serviceAt(1, delta, "docs")))
+	l.ok(by(alpha).setService(serviceAt(2, deltas, "docs")))
+	l.ok(by(alpha).join(mgid, deltas, mad.JoinFull))
+	l.up(Port{GUID: delta, Name: "delta"})
 	for _, g := range l.GUIDs() {
-		if g.Port == beta && g.GUID == 0xde17a {
-			t.Error("beta still has it")
+		if g.Port == beta && g.GUID != beta {
+			t.Errorf("beta still has %s", g.GUID)
 		}
 	}
-	l.want("beta in its name", by(beta).deleteService(serviceAt(1, 0xde17a, "")), false, mad.StatusOK) // it registered that
-	l.ok(by(0xde17a).setService(serviceAt(1, 0xde17a, "docs")))
-	l.want("beta in its name, then", by(beta).deleteService(serviceAt(1, 0xde17a, "")), false, mad.StatusDenied)
+	if s, g := l.Services(l.now), l.Groups(); len(s) != 0 || len(g) != 0 {
+		t.Errorf("%+v, %+v", s, g)
+	}
+	l.ok(by(delta).setService(serviceAt(1, delta, "docs")))
+	l.want("beta in its name", by(beta).deleteService(serviceAt(1, delta, "")), false, mad.StatusDenied)
+}
+
+// What others have registered for a host goes with it.
+func TestProxiedRecordsGoWithTheirHost(t *testing.T) {
+	l := newLab(t)
+	l.ok(by(beta).setService(serviceAt(1, alpha, "docs")))
+	l.ok(by(beta).setService(serviceAt(1, vport, "docs")))
+	l.ok(by(beta).join(mgid, alpha, mad.JoinFull))
+	l.down(alpha)
+	l.wait(deadAfter)
+	if s, g := l.Services(l.now), l.Groups(); len(s) != 0 || len(g) != 0 || l.ports[beta].used != (use{}) {
+		t.Errorf("%+v, %+v, %+v", s, g, l.ports[beta].used)
+	}
 }
 
 func TestPortThatCannotBe(t *testing.T) {

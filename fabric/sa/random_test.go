@@ -71,6 +71,13 @@ func (l *lab) consistent() {
 			l.Errorf("%s: %d and %d reports", guid, len(p.outbox.sent), len(p.outbox.queue))
 		}
 	}
+	inRanges := 0
+	for _, n := range l.ranges {
+		inRanges += n
+	}
+	if inRanges != len(l.ports) {
+		l.Errorf("%d ports are in ranges, of %d", inRanges, len(l.ports))
+	}
 	for who, u := range count {
 		l.Errorf("%v is not known and has %+v", who, u)
 	}

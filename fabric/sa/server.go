@@ -14,6 +14,7 @@ type Server struct {
 
 	ports   map[mad.GUID]*port
 	aliases map[mad.GUID]*port // by alias GUID
+	ranges  map[mad.GUID]int   // how many ports are in a range of GUIDs
 	lids    map[mad.LID]*port
 	lidOf   map[mad.GUID]mad.LID // also of ports that are not known any more
 	nextLID mad.LID
@@ -41,6 +42,7 @@ func New(cfg Config) *Server {
 		cfg:     cfg,
 		ports:   make(map[mad.GUID]*port),
 		aliases: make(map[mad.GUID]*port),
+		ranges:  make(map[mad.GUID]int),
 		lids:    make(map[mad.LID]*port),
 		lidOf:   make(map[mad.GUID]mad.LID),
 		waiting: make(map[*port]bool),
@@ -181,7 +183,7 @@ func (s *Server) drop(now time.Time, who Requester, what string, why Reason) {
 // isActivity reports whether an administrator should see a drop as an event.
 func (r Reason) isActivity() bool {
 	switch r {
-	case WrongKey, TooManyGroups, TooManyServices, TooManySubscriptions:
+	case SpoofedSGID, WrongKey, TooManyGroups, TooManyServices, TooManySubscriptions:
 		return true
 	}
 	return false

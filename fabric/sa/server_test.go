@@ -9,13 +9,13 @@ import (
 
 // The hosts of the tests.
 const (
-	manager mad.GUID = 0x1000
-	alpha   mad.GUID = 0xa1fa
-	beta    mad.GUID = 0xbe7a
-	gamma   mad.GUID = 0x9a33a
-	vport   mad.GUID = 0xa1fa01 // alpha's
-	vport2  mad.GUID = 0xa1fa02
-	relay   mad.GUID = 0x4e1a
+	manager mad.GUID = 0x1000_0000_0000_0001
+	alpha   mad.GUID = 0xa1fa_0000_0000_0001
+	beta    mad.GUID = 0xbe7a_0000_0000_0001
+	gamma   mad.GUID = 0x9a33_0000_0000_0001
+	vport   mad.GUID = 0xa1fa_0000_0000_0002 // alpha's
+	vport2  mad.GUID = 0xa1fa_0000_0000_0003
+	relay   mad.GUID = 0x4e1a_0000_0000_0001
 
 	theKey mad.Key = 0x5ec4e7
 )

@@ -19,6 +19,7 @@ type subscription struct {
 	trusted  bool // its requester had the SA_Key
 	reported uint64
 	lost     uint64 // events of which it was not told
+	toldLost bool   // the report that says so waits
 }
 
 type subscriptionID struct {

@@ -35,10 +35,10 @@ func runDirectory(t *testing.T, attacks ...directoryAttack) {
 
 // The ports of the attacks.
 const (
-	managerPort mad.GUID = 0x1000
-	attacker    mad.GUID = 0xa77a
-	itsVPort    mad.GUID = 0xa77a01
-	host        mad.GUID = 0x4057
+	managerPort mad.GUID = 0x1000_0000_0000_0001
+	attacker    mad.GUID = 0xa77a_0000_0000_0001
+	itsVPort    mad.GUID = 0xa77a_0000_0000_0002
+	host        mad.GUID = 0x4057_0000_0000_0001
 
 	directoryKey mad.Key = 0x5ec4e7
 )
