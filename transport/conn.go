@@ -220,6 +220,13 @@ func (c *Conn) Close() error {
 	return c.closeErr
 }
 
+// ResetOnClose has Close drop what the kernel has not sent, and reset the connection.
+func (c *Conn) ResetOnClose() {
+	if tcp, ok := c.nc.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // it fails for a connection that is closed
+	}
+}
+
 // LocalAddr returns the local address.
 func (c *Conn) LocalAddr() net.Addr { return c.nc.LocalAddr() }
 

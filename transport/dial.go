@@ -107,6 +107,9 @@ func (c *Conn) admit(ctx context.Context, cfg *Config, outgoing bool) error {
 		err = ErrNotProtected
 	}
 	if err != nil {
+		if errors.Is(err, ErrNoAnswer) {
+			c.ResetOnClose()
+		}
 		c.Close()
 		return flowError("admit", c.flow, err)
 	}

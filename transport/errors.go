@@ -33,6 +33,10 @@ var (
 	// peers.
 	ErrTwoPeers = errors.New("the paths lead to different peers")
 
+	// ErrNoAnswer is matched by a Protector's error for a connection that a peer has made and that is to get no answer: it
+	// is reset.
+	ErrNoAnswer = errors.New("the request gets no answer")
+
 	// ErrBusy reports that a listener refused a connection because too many others wait
 	// for admission or Accept.
 	ErrBusy = errors.New("too many connections are waiting to be accepted")

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,10 +23,12 @@ import (
 //	                          ▲──────────new user───────────┘
 //	accepted: in use ──no open stream for streamlessAssociation, or no session left behind a closed listener──▶ shut down
 type association struct {
-	dev   *Device
-	key   assocKey      // of a dialled one
-	ready chan struct{} // closed when dialled, or failed with err
-	err   error
+	dev *Device
+	key assocKey // of a dialled one
+	// listener is that of an accepted one.
+	listener *Listener
+	ready    chan struct{} // closed when dialled, or failed with err
+	err      error
 
 	assoc  *transport.Assoc
 	mux    *sctpadapt.Mux
@@ -50,6 +53,9 @@ type assocKey struct {
 	pd     *PD // of streams that share nothing, else nil
 	cfg    *transport.Config
 	remote netip.AddrPort
+
+	partition string
+	label     string // of the queue pairs, "": the ULP's
 }
 
 // associations are those of a device.
@@ -302,14 +308,14 @@ func (l *Listener) runSCTP(ln *transport.SCTPListener) {
 			return
 		}
 		r := assoc.Receiver().(receiver)
-		a := &association{dev: l.dev, assoc: assoc, mux: r.Mux, strays: r.strays}
+		a := &association{dev: l.dev, listener: l, assoc: assoc, mux: r.Mux, strays: r.strays}
 		if err := l.dev.assocs.add(a); err != nil {
 			l.refuse(assoc, err)
 			assoc.Close()
 			continue
 		}
-		// Its peer's associations may have been ended before this was among them.
-		if err := assoc.Screen(); err != nil {
+		// Its peer's associations may have been ended, or the policy changed, before this was among them.
+		if err := cmp.Or(assoc.Screen(), l.dev.deniesRequest(l.label(), l.cfg.Partition)); err != nil {
 			l.refuse(assoc, err)
 			assoc.Abort(err.Error())
 		}

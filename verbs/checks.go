@@ -13,6 +13,28 @@ import (
 // The checks of docs/security.md, one function each, with the sections of RFC 5042. weakened.go
 // has them with switches.
 
+// P1: a queue pair of a partition is made, and gets its stream, only if its label may use that.
+func (d *Device) deniesQP(qp *QP, op string) error {
+	return d.mayUse(op+" a queue pair", qp.Label(), qp.Partition(), qp.Peer())
+}
+
+// P2: a request is sent and taken only if the label of who sends or takes it may use the partition, P3: and this host talks
+// with the peer in it.
+func (d *Device) deniesDial(label, partition string) error {
+	return d.mayUse("dial", label, partition, "")
+}
+func (d *Device) deniesRequest(label, partition string) error {
+	return d.mayUse("listen", label, partition, "")
+}
+func (d *Device) deniesPeer(label, partition string, peer transport.Identity) error {
+	return d.mayUse("take a request", label, partition, peer)
+}
+
+// P5: what may not be any more ends.
+func (d *Device) deniesGoingOn(label, partition string, peer transport.Identity) error {
+	return d.mayUse("go on", label, partition, peer)
+}
+
 // R2 and R19, section 6.4.1: what a peer has is counted against its quota; 0: it has none.
 func (a *account) isOver(limit, n int64) bool { return limit > 0 && n > limit }
 

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,8 @@ func (e *RejectedError) Unwrap() error { return e.Err }
 // It fails with a *RejectedError when the peer's ULP refuses, with a *QuotaError
 // when a limit is reached, with what Prepare or the Protector returns, with ctx's
 // error when ctx ends first, with ErrClosed after the device's Close, if dial.QP is
-// invalid or the trust model forbids it (ErrTrust), if the two ends have no
+// invalid, the trust model forbids it (ErrTrust) or the label of the queue pair may not use its
+// partition (ErrPartition, before any packet), if the two ends have no
 // depths or ready-to-receive indication in common (RFC 6581 section 9), and otherwise with
 // the network's error.
 func (pd *PD) Dial(ctx context.Context, dial DialConfig) (*QP, error) {
@@ -139,7 +141,7 @@ type started struct {
 func (pd *PD) connect(ctx context.Context, dial *DialConfig) (outgoing, error) {
 	u := pd.ulp
 	if dial.Transport != nil && dial.Transport.Kind != transport.TCP {
-		k := assocKey{ulp: u, cfg: dial.Transport, remote: dial.Remote}
+		k := assocKey{ulp: u, cfg: dial.Transport, remote: dial.Remote, partition: dial.QP.Partition, label: dial.QP.Label}
 		if pd.isForOneStream() {
 			k.pd = pd
 		}
@@ -154,6 +156,12 @@ func (pd *PD) connect(ctx context.Context, dial *DialConfig) (outgoing, error) {
 
 // dial makes one attempt; joined becomes true if the queue pair was given to it.
 func (pd *PD) dial(ctx context.Context, dial *DialConfig, joined *bool) (*QP, error) {
+	if dial.Made != nil && dial.QP.Partition == "" {
+		dial.QP.Partition = dial.Made.Partition()
+	}
+	if err := pd.ulp.dev.deniesDial(cmp.Or(dial.QP.Label, pd.ulp.Label()), dial.QP.Partition); err != nil {
+		return nil, err
+	}
 	conn, err := pd.connect(ctx, dial)
 	if err != nil {
 		return nil, err

@@ -23,6 +23,8 @@ type Config struct {
 	Peer   Quota  // of each authenticated peer; 0 fields: no limit but the device's
 	Idle   IdlePolicy
 	Slow   SlowPolicy
+	// Partitions decides who may use which partitions; nil: there are none.
+	Partitions Partitions
 }
 
 // Device is a userspace RNIC. All methods are safe for concurrent use.
@@ -38,6 +40,8 @@ type Device struct {
 	assocs  associations
 	below   transport.Endpoints // listeners' sockets, and what is known about paths
 	slow    atomic.Pointer[SlowPolicy]
+
+	partitions Partitions
 
 	// Lock order: Device, QP, window, SRQ, CQ, associations, PD. All others, the manager's above
 	// all, are innermost.
@@ -58,7 +62,7 @@ func Open(cfg Config) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("verbs: open a device: the quota of peers: %w", err)
 	}
-	d := &Device{pool: new(mpa.Pool), qps: make(map[uint64]*QP), lns: make(map[*Listener]struct{})}
+	d := &Device{partitions: cfg.Partitions, pool: new(mpa.Pool), qps: make(map[uint64]*QP), lns: make(map[*Listener]struct{})}
 	d.prm.init(limit, quota)
 	d.stags.init()
 	d.reaper.wake = make(chan struct{}, 1)

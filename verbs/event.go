@@ -23,16 +23,17 @@ const (
 	EventSRQLimit                           // fewer receives are left in a shared receive queue than it was armed for
 	EventSRQHighWater                       // a queue pair holds HighWater receives of a shared receive queue
 	EventSlowPath                           // a stream was ended since its peer drove slow paths, see SlowPolicy
+	EventPartition                          // a queue pair was ended since it may not use its partition any more
 
 	eventKinds // one more than there are
 )
 
 func (k EventKind) String() string {
-	if k < EventStreamUp || k > EventSlowPath {
+	if k < EventStreamUp || k > EventPartition {
 		return fmt.Sprintf("event %d", uint8(k))
 	}
 	return [...]string{"stream up", "stream down", "peer fault", "terminated by peer", "CQ overflow", "quota exceeded",
-		"SRQ limit", "SRQ high water", "slow path"}[k-1]
+		"SRQ limit", "SRQ high water", "slow path", "partition denied"}[k-1]
 }
 
 // Event is an asynchronous event (RFC 5042 section 2.2.7).

@@ -21,6 +21,12 @@ type ListenConfig struct {
 	// Streaming has Accept also return the connections over TCP whose peers begin in streaming
 	// mode (RFC 5044 section 7.1): see ConnRequest.Stream.
 	Streaming bool
+	// Partition is the name of the partition whose streams come here, "": none. A request that the listener's label may
+	// not have, or from a peer with whom this host has no link of it, gets no answer: over TCP a reset, over
+	// SCTP in UDP silence.
+	Partition string
+	// Label, if not nil, is asked for the listener's security label at each request; "": the default one.
+	Label func() string
 	// OnFailed is called for streams that failed in start-up. It must not block.
 	OnFailed func(transport.Flow, error)
 }
@@ -51,6 +57,12 @@ func (d *Device) Listen(ctx context.Context, local netip.AddrPort, cfg ListenCon
 		cfg.Backlog = defaultBacklog
 	}
 	l := &Listener{dev: d, cfg: cfg, queue: newBacklog(cfg.Backlog)}
+	if cfg.Partition != "" {
+		if err := d.deniesRequest(l.label(), cfg.Partition); errors.Is(err, errNoPartitions) {
+			return nil, err
+		}
+		l.cfg.Transport = l.gated(cfg.Transport)
+	}
 	run, err := l.listen(ctx, local)
 	if err != nil {
 		return nil, err
@@ -101,6 +113,14 @@ func (l *Listener) setup(conn Transport) *Setup {
 
 // offer hands a request, which is charged by half, to Accept if there is room.
 func (l *Listener) offer(in incoming, half *hold) {
+	// It was let in by the policy as it was then.
+	if err := l.dev.deniesRequest(l.label(), l.cfg.Partition); err != nil {
+		r := &ConnRequest{ln: l, in: in, half: half}
+		resetOnClose(in)
+		r.end()
+		l.failed(r.Flow(), err)
+		return
+	}
 	if r := l.queue.put(&ConnRequest{ln: l, in: in, half: half}); r != nil {
 		r.end()
 		l.failed(r.Flow(), fmt.Errorf("verbs: %d streams wait to be accepted already", l.cfg.Backlog))
@@ -170,6 +190,9 @@ func (r *ConnRequest) Peer() transport.Identity { return r.in.Protection().Peer(
 // Flow is the stream's flow.
 func (r *ConnRequest) Flow() transport.Flow { return r.in.Flow() }
 
+// Partition is the name of the partition that the stream is of, "": of none.
+func (r *ConnRequest) Partition() string { return r.ln.cfg.Partition }
+
 // Protection is what guards the stream.
 func (r *ConnRequest) Protection() transport.Protection { return r.in.Protection() }
 
@@ -191,9 +214,10 @@ type AcceptConfig struct {
 
 // Accept answers the request and returns a queue pair of pd whose stream is up, charged
 // to the PD's ULP and to the peer. When there is no room for the queue pair (a
-// *QuotaError), cfg.QP is invalid or Prepare fails, the request may still be
+// *QuotaError), its label may not use the partition (ErrPartition), cfg.QP is invalid or Prepare fails, the request may still be
 // rejected; any other error has ended the stream: ctx's, ErrClosed, or the network's.
 func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg AcceptConfig) (*QP, error) {
+	cfg.QP.Partition = r.Partition()
 	qp, err := pd.queuePair(cfg.Made, &cfg.QP, r.in)
 	if err != nil {
 		var q *QuotaError

@@ -25,6 +25,12 @@ type QPConfig struct {
 	MaxSendSGE int // elements of a send's SGL, up to MaxSGE; 0: DefaultSGE
 	MaxRecvSGE int // and of a receive's; 0 with an SRQ
 
+	// Partition is the name of the partition that the stream is of, "": of none. That of an accepted stream is its
+	// listener's, and needs not be given. It fails with ErrPartition where Config.Partitions does not let Label use it.
+	Partition string
+	// Label is the security label of the queue pair; "": its ULP's.
+	Label string
+
 	IRD     int // most Reads and Atomics of the peer outstanding at once; 0: none (RFC 6581 section 9.1)
 	ORD     int // most of ours at the peer, bounded by what it takes; 0: none
 	Context any // the consumer's own, see QP.Context
@@ -51,6 +57,7 @@ type QP struct {
 	over   bool       // ended without ever having a stream
 	taken  bool       // made, and its stream starts up or has
 	cancel func()     // ends the start-up of the stream; nil: there is none
+	within string     // the partition
 
 	rq    recvQueue    // if there is no SRQ
 	share share        // of the SRQ
@@ -98,7 +105,7 @@ type recvQueue struct {
 // CreateQP makes a queue pair that has no stream yet, so that receives can be posted before it is
 // known where it connects: see DialConfig.Made and AcceptConfig.Made. It is charged to pd's
 // ULP and, from then on, to the peer. If its stream does not come up, or Close or Abort ends it before, its
-// receives complete with ErrFlushed. It fails with a *QuotaError, ErrTrust, ErrClosed, and if cfg is
+// receives complete with ErrFlushed. It fails with a *QuotaError, ErrTrust, ErrPartition, ErrClosed, and if cfg is
 // invalid.
 func (pd *PD) CreateQP(cfg QPConfig) (*QP, error) { return newQP(pd, cfg, unconnected{}) }
 
@@ -126,6 +133,8 @@ func (qp *QP) takeFor(pd *PD, cfg *QPConfig, conn Transport) error {
 		return &closedError{what: "connect a queue pair"}
 	case qp.taken:
 		return fmt.Errorf("verbs: connect a queue pair that is connected already, or on its way: %w", ErrInUse)
+	case qp.within != "" && qp.within != cfg.Partition:
+		return &PartitionError{Op: "connect a queue pair of partition " + qp.within, Partition: cfg.Partition, Peer: conn.Protection().Peer(), Err: errOtherPartition}
 	}
 	if err := cfg.checkDepths(); err != nil {
 		return err
@@ -141,6 +150,7 @@ func (qp *QP) takeFor(pd *PD, cfg *QPConfig, conn Transport) error {
 	}
 	qp.cfg.IRD, qp.cfg.ORD, qp.taken = cfg.IRD, cfg.ORD, true
 	qp.conn.Store(&conn)
+	qp.within = cfg.Partition
 	return nil
 }
 
@@ -163,7 +173,7 @@ func (qp *QP) giveUp(err error) error {
 	}
 	var none Transport = unconnected{}
 	qp.conn.Store(&none)
-	qp.taken, qp.cancel = false, nil
+	qp.taken, qp.cancel, qp.within = false, nil, qp.cfg.Partition
 	return err
 }
 
@@ -179,7 +189,13 @@ func (pd *PD) queuePair(made *QP, cfg *QPConfig, conn Transport) (*QP, error) {
 	if made == nil {
 		return newQP(pd, *cfg, conn)
 	}
-	return made, made.takeFor(pd, cfg, conn)
+	if err := made.takeFor(pd, cfg, conn); err != nil {
+		return made, err
+	}
+	if err := pd.ulp.dev.deniesQP(made, "connect"); err != nil {
+		return made, made.giveUp(err)
+	}
+	return made, nil
 }
 
 // newQP allocates a queue pair of pd for a stream on conn, charged to its ULP and
@@ -215,6 +231,7 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 	}
 	_, made := conn.(unconnected)
 	qp := &QP{id: randomID(), pd: pd, cfg: cfg, made: made, done: make(chan struct{}), charge: charge{ulp: &pd.ulp.acct, peer: conn.Protection().Peer()}}
+	qp.within = cfg.Partition // unlocked: nobody else has it yet
 	qp.conn.Store(&conn)
 	qp.rq.max, qp.rq.sges = cfg.MaxRecv, cfg.MaxRecvSGE
 	qp.charge.n[resStreams] = 1
@@ -238,6 +255,10 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 	if closed {
 		qp.discard(ErrClosed)
 		return nil, ErrClosed
+	}
+	// Behind the insertion: whoever changes the policy publishes it before looking at the queue pairs.
+	if err := dev.deniesQP(qp, "create"); err != nil {
+		return nil, qp.fail(err)
 	}
 	return qp, nil
 }

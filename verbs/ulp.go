@@ -13,6 +13,7 @@ type ULP struct {
 	dev   *Device
 	name  string
 	trust atomic.Uint32 // a TrustModel
+	label atomic.Pointer[string]
 	acct  account
 
 	privileged bool
@@ -30,6 +31,8 @@ type ULPConfig struct {
 	// trusted with what others need. Only their streams may stay idle when the
 	// device runs short of streams, if their trust model permits it (section 6.4.2).
 	Privileged bool
+	// Label is the security label of its queue pairs that have none of their own; "": the default one.
+	Label string
 }
 
 // NewULP registers a consumer, which gets a share of the device. It fails with
@@ -46,6 +49,7 @@ func (d *Device) NewULP(name string, cfg ULPConfig) (*ULP, error) {
 	}
 	u := &ULP{dev: d, name: name, privileged: cfg.Privileged, acct: account{name: "ULP " + name, bare: name, limit: limit}}
 	u.trust.Store(uint32(cfg.Trust))
+	u.label.Store(&cfg.Label)
 	d.prm.mu.Lock()
 	d.prm.ulps.join(&u.acct)
 	d.prm.mu.Unlock()
@@ -58,6 +62,13 @@ func (u *ULP) Trust() TrustModel { return TrustModel(u.trust.Load()) }
 // SetTrust changes the trust model of a ULP, for protection domains allocated from
 // then on.
 func (d *Device) SetTrust(u *ULP, m TrustModel) { u.trust.Store(uint32(m)) }
+
+// Label is the security label of the ULP's queue pairs that have none of their own.
+func (u *ULP) Label() string { return *u.label.Load() }
+
+// SetLabel changes a ULP's security label. Queue pairs that may not use their partition by it end at the next
+// CheckPartitions.
+func (d *Device) SetLabel(u *ULP, label string) { u.label.Store(&label) }
 
 // Privileged reports whether the ULP is one of the host's own.
 func (u *ULP) Privileged() bool { return u.privileged }

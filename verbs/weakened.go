@@ -12,6 +12,41 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
+func (d *Device) deniesQP(qp *QP, op string) error {
+	if !checks.On(checks.PartitionQP) {
+		return nil
+	}
+	return d.mayUse(op+" a queue pair", qp.Label(), qp.Partition(), qp.Peer())
+}
+
+func (d *Device) deniesDial(label, partition string) error {
+	if !checks.On(checks.PartitionDial) {
+		return nil
+	}
+	return d.mayUse("dial", label, partition, "")
+}
+
+func (d *Device) deniesRequest(label, partition string) error {
+	if !checks.On(checks.PartitionRequest) {
+		return nil
+	}
+	return d.mayUse("listen", label, partition, "")
+}
+
+func (d *Device) deniesPeer(label, partition string, peer transport.Identity) error {
+	if !checks.On(checks.PartitionRequest) {
+		return nil
+	}
+	return d.mayUse("take a request", label, partition, peer)
+}
+
+func (d *Device) deniesGoingOn(label, partition string, peer transport.Identity) error {
+	if !checks.On(checks.PartitionChange) {
+		return nil
+	}
+	return d.mayUse("go on", label, partition, peer)
+}
+
 func (a *account) isOver(limit, n int64) bool {
 	return limit > 0 && n > limit && (a.group == nil || checks.On(checks.PeerQuota))
 }

@@ -11,68 +11,73 @@ type Check uint8
 
 // The checks, by the rows of the table in docs/security.md.
 const (
-	None            Check = iota
-	DeclaredTrust         // R3: a consumer's domains are trusted no more than it is
-	StreamTrust           // R3: a protection domain of a strict model has one stream
-	RandomSTag            // R7: STags come from the CSPRNG
-	FreshSTag             // R7: an STag that has gone is not given again soon
-	PDOfSTag              // R8: an STag is of the stream's protection domain
-	ReadAnswer            // R8: a Read Response is to the oldest Read of ours
-	StreamOfSTag          // R9: an STag for one stream is used on that
-	Terminate             // R10: a fault is answered by the Terminate that names it
-	FaultEvent            // R10: and reported by an event
-	LiveSTag              // R10, R15: an STag that has gone opens nothing
-	Bounds                // R11, R16: an access is within base and bounds
-	TOWrap                // R11: a tagged offset does not wrap
-	Revocation            // R12: a revocation waits for what is in flight
-	Rights                // R17: an access has the right it needs
-	Alias                 // R18: no memory for two who don't trust each other
-	AliasWindow           // R18: no window on memory that the peer of another stream writes
-	HalfOpen              // R19: half-open streams are counted
-	StreamRate            // R19: a peer that keeps creating streams is blocked
-	BacklogShare          // R19: requests of one peer give way to those of others
-	PeerQuota             // R2, R19: what a peer has is counted against its quota
-	FairShare             // R2, R28: what others have not taken of their shares is kept
-	Reaping               // R20: idle streams go when streams run short
-	SRQShare              // R21: a stream's part of a shared receive queue is bounded
-	CQReservation         // R22: a completion queue has room for all that may be posted
-	IRRQDepth             // R23: the peer's Reads are bounded by the IRD
-	ORDDepth              // R23: ours by the peer's IRD
-	SlowPath              // R24: slow paths that a peer drives are metered
-	SharedSTag            // R25: an STag of several streams has no remote rights without trust
-	CQIsolation           // R26: an overflow ends the streams of that queue only
-	ForeignCQ             // R27: a completion queue is its ULP's
-	ForeignMemory         // R29: memory that another ULP has registered
-	EventShare            // R30: events of one peer are bounded
-	LogRepeats            // R30: what a peer does without end takes few lines of a log
-	ForeignPD             // R31: objects are of the same protection domain
-	RevokeFirst           // R13: a service revokes the peer's access before it looks
-	Diversion             // R13: what a lost path brings is not placed where a read's data went
-	Zeroed                // R14: memory is cleared before a peer may read it
-	ReadWhileNeeded       // R15: a service lets a peer read while it has to, no longer
-	ExactWindow           // R16: what a service opens is the data of the operation
-	DataOrder             // R11, R16: iSCSI's data have each byte once and in its place
-	CommandWindow         // R21: no more commands than an initiator was let have
-	RequestBound          // R21: nor more of what it asks for besides
-	TextBound             // R24: a key has one answer in a negotiation
-	SessionOwner          // R9: an iSCSI session is continued and replaced by whom it is of
-	Authentication        // R1: who is to authenticate himself by CHAP has
-	Reflection            // R1: and not by what the target computes
-	Admission             // R1: an initiator sees and uses what it may
-	CopyShare             // R2: an initiator's part of what copies take is bounded
-	Management            // R33: requests to manage the host come by a Unix socket
-	LocalUser             // R1: a local user is a ULP that the configuration names, or nobody
-	LocalPrivilege        // R1: what a ULP may ask of the daemon
-	LocalOwner            // R1: what a ULP has is seen and touched by nobody else
-	LocalSocket           // R1: the disk of a ULP is opened by its users
-	LocalPeer             // R1: a ULP uses the peers and exports that it may
-	LocalShare            // R2: a ULP's part of the control socket is bounded
-	LocalBody             // R2: a request is short
-	ProgramPort           // R1: a program has streams at the ports of its ULP
-	ProgramSocket         // R1: a program's flow is what the kernel says of its socket
-	ProgramEnd            // R1: a program's flows end when nobody vouches for them
-	ProgramWitness        // R19: what a program reports has no peer blocked for others
-	LabelOfSA             // P4: a stream's SA was negotiated with the label of its partition
+	None             Check = iota
+	DeclaredTrust          // R3: a consumer's domains are trusted no more than it is
+	StreamTrust            // R3: a protection domain of a strict model has one stream
+	RandomSTag             // R7: STags come from the CSPRNG
+	FreshSTag              // R7: an STag that has gone is not given again soon
+	PDOfSTag               // R8: an STag is of the stream's protection domain
+	ReadAnswer             // R8: a Read Response is to the oldest Read of ours
+	StreamOfSTag           // R9: an STag for one stream is used on that
+	Terminate              // R10: a fault is answered by the Terminate that names it
+	FaultEvent             // R10: and reported by an event
+	LiveSTag               // R10, R15: an STag that has gone opens nothing
+	Bounds                 // R11, R16: an access is within base and bounds
+	TOWrap                 // R11: a tagged offset does not wrap
+	Revocation             // R12: a revocation waits for what is in flight
+	Rights                 // R17: an access has the right it needs
+	Alias                  // R18: no memory for two who don't trust each other
+	AliasWindow            // R18: no window on memory that the peer of another stream writes
+	HalfOpen               // R19: half-open streams are counted
+	StreamRate             // R19: a peer that keeps creating streams is blocked
+	BacklogShare           // R19: requests of one peer give way to those of others
+	PeerQuota              // R2, R19: what a peer has is counted against its quota
+	FairShare              // R2, R28: what others have not taken of their shares is kept
+	Reaping                // R20: idle streams go when streams run short
+	SRQShare               // R21: a stream's part of a shared receive queue is bounded
+	CQReservation          // R22: a completion queue has room for all that may be posted
+	IRRQDepth              // R23: the peer's Reads are bounded by the IRD
+	ORDDepth               // R23: ours by the peer's IRD
+	SlowPath               // R24: slow paths that a peer drives are metered
+	SharedSTag             // R25: an STag of several streams has no remote rights without trust
+	CQIsolation            // R26: an overflow ends the streams of that queue only
+	ForeignCQ              // R27: a completion queue is its ULP's
+	ForeignMemory          // R29: memory that another ULP has registered
+	EventShare             // R30: events of one peer are bounded
+	LogRepeats             // R30: what a peer does without end takes few lines of a log
+	ForeignPD              // R31: objects are of the same protection domain
+	RevokeFirst            // R13: a service revokes the peer's access before it looks
+	Diversion              // R13: what a lost path brings is not placed where a read's data went
+	Zeroed                 // R14: memory is cleared before a peer may read it
+	ReadWhileNeeded        // R15: a service lets a peer read while it has to, no longer
+	ExactWindow            // R16: what a service opens is the data of the operation
+	DataOrder              // R11, R16: iSCSI's data have each byte once and in its place
+	CommandWindow          // R21: no more commands than an initiator was let have
+	RequestBound           // R21: nor more of what it asks for besides
+	TextBound              // R24: a key has one answer in a negotiation
+	SessionOwner           // R9: an iSCSI session is continued and replaced by whom it is of
+	Authentication         // R1: who is to authenticate himself by CHAP has
+	Reflection             // R1: and not by what the target computes
+	Admission              // R1: an initiator sees and uses what it may
+	CopyShare              // R2: an initiator's part of what copies take is bounded
+	Management             // R33: requests to manage the host come by a Unix socket
+	LocalUser              // R1: a local user is a ULP that the configuration names, or nobody
+	LocalPrivilege         // R1: what a ULP may ask of the daemon
+	LocalOwner             // R1: what a ULP has is seen and touched by nobody else
+	LocalSocket            // R1: the disk of a ULP is opened by its users
+	LocalPeer              // R1: a ULP uses the peers and exports that it may
+	LocalShare             // R2: a ULP's part of the control socket is bounded
+	LocalBody              // R2: a request is short
+	ProgramPort            // R1: a program has streams at the ports of its ULP
+	ProgramSocket          // R1: a program's flow is what the kernel says of its socket
+	ProgramEnd             // R1: a program's flows end when nobody vouches for them
+	ProgramWitness         // R19: what a program reports has no peer blocked for others
+	PartitionQP            // P1: a queue pair is made only if its label may use its partition
+	PartitionDial          // P2: a stream of a partition is dialled only if its label may
+	PartitionRequest       // P2: a request of a partition is answered only if the listener's label may
+	PartitionChange        // P5: what may not use its partition any more ends
+	PartitionMember        // P3: hosts of a partition are members, and not both limited ones
+	LabelOfSA              // P4: a stream's SA was negotiated with the label of its partition
 
 	// Management keys (docs/fabric.md).
 

@@ -59,6 +59,7 @@ var layers = [][]string{
 	{"transport/ksctp", "transport/sctp"}, // they meet in assoc.Association
 	{"transport/assoc"},
 	{"fabric/selinux"},
+	{"fabric/partition"},
 	{"fabric/policy"},
 	{"fabric/sa"},
 	{"fabric/mad"},
