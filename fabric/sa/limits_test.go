@@ -2,6 +2,7 @@ package sa
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/fabric/mad"
 )
@@ -29,4 +30,29 @@ func TestOurOwnLimits(t *testing.T) {
 		}
 		return by(alpha).table(mad.AttrPathRecord, 0, nil)
 	}(), false, mad.StatusNoResources)
+}
+
+// Who asks without end is told to come again, and others are not.
+func TestQuestionsWithoutEnd(t *testing.T) {
+	l := newLab(t)
+	for h := range 200 {
+		l.up(Port{GUID: mad.GUID(0x20000 + h)})
+	}
+	all := by(alpha).table(mad.AttrPathRecord, mad.PathMaskPKey, mad.PathRecord{PKey: 7}) // 40,000 paths, of which none is that
+	n := 0
+	for ; n < 1000 && l.do(all).status == mad.StatusOK; n++ {
+	}
+	if n < 50 || n > 200 {
+		t.Errorf("%d questions about all paths at once", n)
+	}
+	for what, c := range map[string]ask{
+		"a question about all": all,
+		"a question about one": by(alpha).to(mad.MethodGet, mad.AttrServiceRecord, mad.ServiceMaskID, serviceAt(1, alpha, "")),
+	} {
+		l.want(what, c, false, mad.StatusBusy)
+	}
+	l.want("what is no question", by(alpha).setService(serviceAt(1, alpha, "docs")), false, mad.StatusOK)
+	l.want("another's question", by(beta).to(mad.MethodGet, mad.AttrServiceRecord, mad.ServiceMaskID, serviceAt(1, alpha, "")), false, mad.StatusOK)
+	l.wait(time.Second)
+	l.want("a second later", by(alpha).to(mad.MethodGet, mad.AttrServiceRecord, mad.ServiceMaskID, serviceAt(1, alpha, "")), false, mad.StatusOK)
 }

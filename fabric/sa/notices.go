@@ -47,24 +47,20 @@ func (b *outbox) forget(sub *subscription) {
 	b.queue, b.sent = slices.DeleteFunc(b.queue, of), slices.DeleteFunc(b.sent, of)
 }
 
-// meter bounds the events that one port causes.
+// meter bounds what one port may cause.
 type meter struct {
 	left float64
 	at   time.Time
 }
 
-func (m *meter) take(now time.Time) bool {
+// refill adds what the time since the last call is worth, up to burst.
+func (m *meter) refill(now time.Time, burst, perSecond float64) {
 	if m.at.IsZero() {
-		m.left = noticeBurst
+		m.left = burst
 	} else {
-		m.left = min(noticeBurst, m.left+noticeRate*now.Sub(m.at).Seconds())
+		m.left = min(burst, m.left+perSecond*max(0, now.Sub(m.at).Seconds()))
 	}
 	m.at = now
-	if m.left < 1 {
-		return false
-	}
-	m.left--
-	return true
 }
 
 // Announce reports an event to those who have subscribed to it: host, path and export, as the daemon learns of them. The issuer of
@@ -178,9 +174,13 @@ func (s *Server) serviceNotice(now time.Time, kind uint16, v *service) {
 
 // causes publishes a notice of what a port has done, unless it has done too much.
 func (s *Server) causes(now time.Time, p *port, n mad.Notice) {
-	if p != nil && !p.events.take(now) {
-		s.missed = true // by all: Tick tells them
-		return
+	if p != nil {
+		p.events.refill(now, noticeBurst, noticeRate)
+		if p.events.left < 1 {
+			s.missed = true // by all: Tick tells them
+			return
+		}
+		p.events.left--
 	}
 	s.publish(n)
 }

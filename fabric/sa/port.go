@@ -51,7 +51,8 @@ type port struct {
 	uses      map[mad.GUID]*use // by each of them; 0 is the physical port
 	outbox    outbox
 	transfers []*transfer // answers under way
-	events    meter
+	events    meter       // that it causes
+	searches  meter       // that it asks for
 }
 
 type portState uint8

@@ -17,6 +17,12 @@ func (s *Server) query(r *request) answer {
 	if !ok {
 		return fail(mad.StatusUnsupportedAttribute)
 	}
+	searches := &r.port.searches
+	searches.refill(r.now, searchBurst, searchRate)
+	if searches.left <= 0 {
+		return fail(mad.StatusBusy)
+	}
+	searches.left -= float64(s.searched(r))
 	row := 8 * int(mad.Offset(length))
 	limit := maxTable
 	if r.Method == mad.MethodGet {
@@ -44,6 +50,30 @@ var recordLen = map[mad.Attribute]int{
 	mad.AttrNodeRecord:       mad.NodeRecordLen,
 	mad.AttrPortInfoRecord:   mad.PortInfoRecordLen,
 	mad.AttrSMInfoRecord:     mad.SMInfoRecordLen,
+}
+
+// searched returns how many records are looked at for a request.
+func (s *Server) searched(r *request) int {
+	switch r.Attribute {
+	case mad.AttrServiceRecord:
+		return len(s.services.of)
+	case mad.AttrPathRecord:
+		n := 1
+		if r.ComponentMask&(mad.PathMaskDGID|mad.PathMaskDLID) == 0 {
+			n = len(s.ports)
+		}
+		if r.ComponentMask&(mad.PathMaskSGID|mad.PathMaskSLID) == 0 && r.Method != mad.MethodGet {
+			n *= len(s.ports)
+		}
+		return n
+	case mad.AttrMCMemberRecord:
+		return len(s.groups.of) + s.groups.members
+	case mad.AttrGUIDInfoRecord:
+		return len(s.ports) * blocks
+	case mad.AttrInformInfoRecord:
+		return len(s.subs.of)
+	}
+	return len(s.ports)
 }
 
 // rows returns the records that a request asks for, until they are longer than limit.
