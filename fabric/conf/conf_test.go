@@ -390,6 +390,12 @@ func TestPortKeys(t *testing.T) {
 			t.Errorf("port %d: %d keys", port, len(got))
 		}
 	}
+	if k, recorded := c.KeyOf(3, p); k != 7 || recorded {
+		t.Error("a port that is not in the table is taken for recorded")
+	}
+	if k, recorded := c.KeyOf(2, p); k != 6 || !recorded {
+		t.Error("a port in the table is not taken for recorded")
+	}
 	c.MKeyLookup = false
 	if got := c.Candidates(2, p); len(got) != 1 || got[0] != 7 {
 		t.Error("without m_key_lookup the table is used")

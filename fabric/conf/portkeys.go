@@ -98,15 +98,24 @@ func (p *PortKeys) Set(port mad.GUID, key mad.Key) error {
 	return nil
 }
 
-// Candidates returns the keys that may open a port, the likeliest first: with m_key_lookup the one that
-// known has for it, and the one that the configuration gives it. Each that is wrong counts as a violation
-// at the port.
-func (c *Config) Candidates(port mad.GUID, known *PortKeys) []mad.Key {
-	configured := c.PortKey(port)
+// KeyOf returns the M_Key of a port: with m_key_lookup the one that known has for it, else the one that the
+// configuration gives it. recorded reports that known has the port, so that the port itself has the key and may
+// be shown it. known may be nil.
+func (c *Config) KeyOf(port mad.GUID, known *PortKeys) (key mad.Key, recorded bool) {
 	if known != nil && c.MKeyLookup {
-		if k, ok := known.Key(port); ok && !k.Equal(configured) {
-			return []mad.Key{k, configured}
+		if k, ok := known.Key(port); ok {
+			return k, true
 		}
 	}
-	return []mad.Key{configured}
+	return c.PortKey(port), false
+}
+
+// Candidates returns the keys that may open a port, the likeliest first. Each that is wrong counts as a
+// violation at the port.
+func (c *Config) Candidates(port mad.GUID, known *PortKeys) []mad.Key {
+	key, _ := c.KeyOf(port, known)
+	if configured := c.PortKey(port); !configured.Equal(key) {
+		return []mad.Key{key, configured}
+	}
+	return []mad.Key{key}
 }

@@ -86,6 +86,11 @@ const (
 	MKeyOfGet       // and from protection level 2 on a Get does
 	MKeyShown       // a Get shows the M_Key as its level of protection says
 	MKeyPerPort     // the M_Key of one port opens no other
+	RivalIdentity   // SMInfo counts from managers by IKE's identity alone
+	RivalKey        // and with the sm_key that this manager has
+	SMKeyTold       // the sm_key is told to managers whose M_Key matches
+	SMInfoAnswer    // an answer is to a question, and about who gives it
+	MKeyOfTrap      // an M_Key is not sent to who makes a trap up
 	AgentPKeys      // a manager puts a host into no partition that its configuration does not have
 
 	// What keeps written data as it is, which integration/history has a scene for.

@@ -45,6 +45,7 @@ var layers = [][]string{
 	{"mpa", "ddp/sctpadapt"},
 	{"ddp/enhanced"},
 	{"ddp"},
+	{"fabric/manager"},
 	{"fabric/agent"},
 	{"fabric/conf"},
 	{"ipsec"},
