@@ -47,6 +47,17 @@ func TestRDMAContendersDoWhatTheyMeasure(t *testing.T) {
 	}
 }
 
+func TestPollingEndsPlayPingPong(t *testing.T) {
+	for _, v := range []variant{polling, progressing} {
+		t.Run(v.name, func(t *testing.T) {
+			c := client(t, server(t, v), rdmaEcho, v, 2*echoSlot)
+			if took, err := c.pingPolled(v.polls, upTo(50)); err != nil || len(took) != 50 {
+				t.Errorf("%d round trips, %v", len(took), err)
+			}
+		})
+	}
+}
+
 func exerciseContenders(t *testing.T, s *rdmaServer, v variant) {
 	for name, every := range map[string]int{"in lists": 16, "singly": 1} {
 		w := client(t, s, rdmaTarget, v, 64<<10)

@@ -36,6 +36,9 @@ func streamContenders(_ *bench, d time.Duration) map[string]streamContender {
 	add(tcp, "tcp ping-pong", tcpPingPong(tcp, 64))
 	add(rdma, "ping-pong", rdmaPingPong(rdma, largeCRC, 64))
 	add(spins, "spinning ping-pong", onOneProcessor(rdmaPingPong(spins, spinning, 64)))
+	polled, progressed := newPeer(rolePolls, anyLoopback, d), newPeer(roleProgress, anyLoopback, d)
+	add(polled, "polled ping-pong", polledPingPong(polled, polling))
+	add(progressed, "progressed ping-pong", onOneProcessor(polledPingPong(progressed, progressing)))
 	for _, depth := range depths {
 		add(tcp, fmt.Sprintf("tcp requests depth %d", depth), tcpRequests(tcp, 4<<10, depth))
 		add(rdma, fmt.Sprintf("read depth %d", depth), rdmaReads(rdma, rdmaSource, largeCRC, 4<<10, depth))

@@ -115,12 +115,14 @@ func selfCPU() (time.Duration, error) {
 
 // The roles that startPeer can start.
 const (
-	roleTCP     = "tcp"
-	roleRDMA    = "rdma"
-	roleMarkers = "rdma-markers" // asks for markers
-	roleSpin    = "rdma-spin"    // spins on one processor
-	roleISER    = "iser"         // has a file as a LUN, over iSER; its argument is the file
-	roleRNBD    = "rnbd"         // exports a file; its argument is the file
+	roleTCP      = "tcp"
+	roleRDMA     = "rdma"
+	roleMarkers  = "rdma-markers"  // asks for markers
+	roleSpin     = "rdma-spin"     // spins on one processor
+	rolePolls    = "rdma-polls"    // polls
+	roleProgress = "rdma-progress" // polls with Progress on one processor
+	roleISER     = "iser"          // has a file as a LUN, over iSER; its argument is the file
+	roleRNBD     = "rnbd"          // exports a file; its argument is the file
 )
 
 // servers are the roles. A server returns where it listens and runs until its
@@ -138,13 +140,20 @@ var servers = map[string]func(ctx context.Context, listen string) (addr string, 
 	roleAttackers:  attackers,
 	roleISER:       serveISER,
 	roleRNBD:       serveRNBD,
-	roleSpin: func(ctx context.Context, listen string) (string, error) {
+	rolePolls:      serveRDMA(polling),
+	roleSpin:       onTheOthers(serveRDMA(variant{spin: spinTime})),
+	roleProgress:   onTheOthers(serveRDMA(progressing)),
+}
+
+// onTheOthers has a server do with one processor, which is none of a contender's on onOneProcessor.
+func onTheOthers(serve func(context.Context, string) (string, error)) func(context.Context, string) (string, error) {
+	return func(ctx context.Context, listen string) (string, error) {
 		runtime.GOMAXPROCS(1)
 		if _, err := pin(func(cpu, n int) bool { return cpu > 0 || n == 1 }); err != nil {
 			return "", err
 		}
-		return serveRDMA(variant{spin: spinTime})(ctx, listen)
-	},
+		return serve(ctx, listen)
+	}
 }
 
 func serveRDMA(v variant) func(ctx context.Context, listen string) (string, error) {

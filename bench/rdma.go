@@ -51,6 +51,8 @@ type variant struct {
 	markers bool
 	// spin: this end looks for so long before it sleeps.
 	spin time.Duration
+	// polls: this end of a ping-pong polls.
+	polls polls
 	// protector: nil is whatever transportFor admits.
 	protector transport.Protector
 }

@@ -19,10 +19,12 @@ type rdmaServer struct {
 	pd   *verbs.PD
 	ln   *verbs.Listener
 	done chan struct{}
+
+	polls polls // for streams that echo
 }
 
 // startRDMAServer listens. Of v only what concerns a server counts: markers,
-// spin, protector and what carries the streams.
+// spin, polls, protector and what carries the streams.
 func startRDMAServer(ctx context.Context, listen string, v variant) (*rdmaServer, error) {
 	addr, err := netip.ParseAddrPort(listen)
 	if err != nil {
@@ -37,7 +39,7 @@ func startRDMAServer(ctx context.Context, listen string, v variant) (*rdmaServer
 	if err != nil {
 		return nil, err
 	}
-	s := &rdmaServer{addr: addr.String(), dev: dev, done: make(chan struct{})}
+	s := &rdmaServer{addr: addr.String(), dev: dev, done: make(chan struct{}), polls: v.polls}
 	fail := func(err error) (*rdmaServer, error) {
 		dev.Close()
 		return nil, err
@@ -97,7 +99,15 @@ func (s *rdmaServer) accept(ctx context.Context, r *verbs.ConnRequest) error {
 		return s.acceptNotice(ctx, r, want.stag)
 	}
 	e := &echo{}
-	cq, err := s.pd.ULP().CreateCQ(128, e)
+	polls := s.polls
+	if want.kind != rdmaEcho {
+		polls = pollsNot
+	}
+	var handler verbs.CQHandler = e
+	if polls != pollsNot {
+		handler = nil
+	}
+	cq, err := s.pd.ULP().CreateCQ(128, handler)
 	if err != nil {
 		return err
 	}
@@ -120,6 +130,9 @@ func (s *rdmaServer) accept(ctx context.Context, r *verbs.ConnRequest) error {
 		return err
 	}
 	go func() {
+		if polls != pollsNot {
+			e.servePolled(polls, cq)
+		}
 		<-qp.Done()
 		e.mr.Deregister()
 		source.Deregister()

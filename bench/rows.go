@@ -65,7 +65,11 @@ func streamRows() []row {
 	rows = append(rows, row{name: "Send ping-pong 64 B, median", unit: "us", scale: 1e6, less: true, aim: 1.4,
 		ours: ref{"ping-pong", "p50"}, rival: []ref{{"tcp ping-pong", "p50"}}},
 		row{name: "Send ping-pong 64 B, spinning, median", unit: "us", scale: 1e6, less: true,
-			ours: ref{"spinning ping-pong", "p50"}, rival: []ref{{"tcp ping-pong", "p50"}}, note: "the rival sleeps"})
+			ours: ref{"spinning ping-pong", "p50"}, rival: []ref{{"tcp ping-pong", "p50"}}, note: "the rival sleeps"},
+		row{name: "Send ping-pong 64 B, polling with Progress / spinning", unit: "us", scale: 1e6, less: true,
+			ours: ref{"progressed ping-pong", "p50"}, rival: []ref{{"spinning ping-pong", "p50"}}},
+		row{name: "Send ping-pong 64 B, polling with Progress / without", unit: "us", scale: 1e6, less: true,
+			ours: ref{"progressed ping-pong", "p50"}, rival: []ref{{"polled ping-pong", "p50"}}, note: "the rival has all processors at both ends"})
 	for _, depth := range depths {
 		rows = append(rows, row{name: fmt.Sprintf("Read 4 KiB, depth %d", depth), unit: "op/s", aim: 0.8,
 			ours: ref{fmt.Sprintf("read depth %d", depth), "ops"}, rival: []ref{{fmt.Sprintf("tcp requests depth %d", depth), "ops"}}})

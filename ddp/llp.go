@@ -69,8 +69,16 @@ type EvenSegments interface{ EvenSegments() }
 // together.
 type Outqueuer interface{ Outq() (int, error) }
 
+// Progresser is implemented by an LLP on which others than the goroutine of Receive can receive while that waits.
+type Progresser interface {
+	// Progress hands to Receive's Sink what can be had without waiting, once, if nobody receives at the moment,
+	// and reports whether anything had come. Sink's calls then come from the caller's goroutine, never beside
+	// others. Receive reports a fault that it finds. It is safe for concurrent use, and for a call from the Sink.
+	Progress() bool
+}
+
 // Sink takes received segments from an LLP. All calls come from the goroutine
-// that runs LLP.Receive.
+// that runs LLP.Receive, or meanwhile from one in Progresser.Progress: one at a time.
 type Sink interface {
 	// Segment takes one whole segment whose integrity the LLP has verified. seg
 	// is valid only during the call. An error ends Receive, which returns it.

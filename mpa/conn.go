@@ -79,7 +79,7 @@ func newConn(nc net.Conn, cfg *Config, p params) *Conn {
 	}
 	c.refreshMULPDU()
 	c.rx.r = sockio.NewReader(nc)
-	c.rx.idle = c.goIdle
+	c.rx.idle = c.awayAndUnlock // unlocked: called with the role held
 	return c
 }
 

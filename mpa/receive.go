@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
@@ -20,7 +21,7 @@ type receiver struct {
 	head, tail int
 	stash      []byte
 	bufs       [2][]byte // argument of readv
-	idle       func()    // Conn.goIdle
+	idle       func()    // Conn.awayAndUnlock
 	got        int       // bytes that the last read brought
 	turn       int       // segments since others had the processor
 	pieces     ddp.PiecewiseSink
@@ -33,6 +34,13 @@ type receiver struct {
 	first [lengthLen + ddp.MaxHeaderLen]byte // markers: the beginning of an FPDU, without them
 
 	err error // sticky: after an error nothing more is delivered (RFC 5044 section 8)
+
+	role    sync.Mutex     // of who receives, see progress.go; the rest of the receiver is whose it is; taken before Pool.mu
+	waits   bool           // Receive waits and has given up the role; Receive's own
+	sink    ddp.Sink       // Receive's; nil: it has not begun, or is over
+	polled  *sockio.Reader // of Progress, nil: not used yet
+	collect bool           // Progress receives: nothing is read into place, which may take waiting
+	failed  error          // what Progress has found, for Receive to end with
 }
 
 // Receive hands segments to s until the stream ends; see ddp.LLP. Errors of
@@ -42,6 +50,8 @@ type receiver struct {
 func (c *Conn) Receive(s ddp.Sink) error {
 	r := &c.rx
 	if r.err == nil {
+		r.role.Lock() // but for while it waits
+		r.sink = s
 		r.pieces, _ = s.(ddp.PiecewiseSink)
 		r.err = c.receive(s)
 		c.endHold(r.err)
@@ -50,27 +60,18 @@ func (c *Conn) Receive(s ddp.Sink) error {
 			s.BatchEnd()
 		}
 		c.giveBack()
+		r.sink = nil
+		r.role.Unlock()
 	}
 	return r.err
 }
 
 func (c *Conn) receive(s ddp.Sink) error {
-	parse := c.parse
-	if c.p.rxMarkers {
-		parse = c.parseMarked
-	}
 	for {
-		again, err := parse(s)
+		again, err := c.handOver(s)
 		if err != nil {
 			return err
 		}
-		if c.rx.batch {
-			c.rx.batch = false
-			s.BatchEnd()
-		} else if err := c.piece(c.rx.got); err != nil {
-			return err
-		}
-		c.rx.got = 0
 		if again {
 			continue
 		}
@@ -79,6 +80,27 @@ func (c *Conn) receive(s ddp.Sink) error {
 			return err
 		}
 	}
+}
+
+// handOver hands over what is complete in the buffer, and notifies the sink of its end. again reports that it has also
+// read, so that there may be more.
+func (c *Conn) handOver(s ddp.Sink) (again bool, err error) {
+	if c.p.rxMarkers {
+		again, err = c.parseMarked(s)
+	} else {
+		again, err = c.parse(s)
+	}
+	if err != nil {
+		return false, err
+	}
+	if c.rx.batch {
+		c.rx.batch = false
+		s.BatchEnd()
+	} else if err := c.piece(c.rx.got); err != nil {
+		return false, err
+	}
+	c.rx.got = 0
+	return again, nil
 }
 
 // takeTurns lets other goroutines run now and then.
@@ -108,7 +130,7 @@ func (c *Conn) parse(s ddp.Sink) (again bool, err error) {
 		n := int(binary.BigEndian.Uint16(fpdu))
 		size := fpduLen(n)
 		if len(fpdu) < size {
-			if c.p.crc || r.refused || len(fpdu) < lengthLen+ddp.MaxHeaderLen || len(fpdu) >= lengthLen+n {
+			if c.p.crc || r.refused || r.collect || len(fpdu) < lengthLen+ddp.MaxHeaderLen || len(fpdu) >= lengthLen+n {
 				return false, nil
 			}
 			return c.direct(s, fpdu[lengthLen:], n)
@@ -151,6 +173,9 @@ func (c *Conn) fill() error {
 		if err == sockio.ErrWouldBlock {
 			r.bufs[0] = r.buf[r.tail:]
 			n, err = r.r.ReadvOrWait(r.bufs[:1], r.idle)
+			if failed := c.back(); failed != nil {
+				return failed
+			}
 			r.bufs[0] = nil
 		}
 		if err == nil {

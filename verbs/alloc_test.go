@@ -131,3 +131,26 @@ func TestPostedListsStayOnTheStack(t *testing.T) {
 		t.Errorf("%v allocations for a send with a list, %v for one without", n, refused)
 	}
 }
+
+// Neither does polling with Progress, whether or not something has come.
+func TestProgressAllocatesNothing(t *testing.T) {
+	a, b := newEnd(t, Config{}), newEnd(t, Config{})
+	tcpPair(Setup{}, Setup{})(t, a, b)
+	mr := b.mr(64, LocalWrite)
+	recv, send := RecvWR{SGL: whole(mr, 64)}, SendWR{Op: OpSend, SGL: whole(a.mr(64, 0), 64)}
+	var wcs [1]WC
+	run := func() {
+		b.cq.Progress()
+		b.qp.PostRecv(recv)
+		a.qp.PostSend(&send)
+		for b.cq.Poll(wcs[:]) == 0 {
+			b.cq.Progress()
+		}
+	}
+	for range 100 {
+		run()
+	}
+	if n := testing.AllocsPerRun(500, run); n >= 1 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -101,9 +101,11 @@ type CQ struct {
 	settled sync.Cond // handled has grown; for waiters
 	waiters int
 	users   map[*QP]cqUse
-	strict  bool // entries are reserved for each stream (RFC 5042 section 6.4.3.2)
-	keeps   int  // entries that are kept for the streams
-	beyond  int  // entries in use beyond that, including by ended streams; of a strict queue
+	live    []*QP // those of them that have, or had, a stream
+	turn    int   // the one of these that Progress looked at last
+	strict  bool  // entries are reserved for each stream (RFC 5042 section 6.4.3.2)
+	keeps   int   // entries that are kept for the streams
+	beyond  int   // entries in use beyond that, including by ended streams; of a strict queue
 	closed  bool
 
 	running atomic.Uint32 // dispatch: 0 idle, 1 running, 2 running and to run again

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"fmt"
+	"slices"
 )
 
 // cqUse is a queue pair's use of a completion queue.
@@ -113,6 +114,11 @@ func (cq *CQ) leave(qp *QP) {
 		return
 	}
 	delete(cq.users, qp)
+	if i := slices.Index(cq.live, qp); i >= 0 {
+		last := len(cq.live) - 1
+		cq.live[i], cq.live[last] = cq.live[last], nil
+		cq.live = cq.live[:last]
+	}
 	k := qp.keptIn(cq)
 	cq.beyond += min(k.n, k.most) // they stay until they are polled
 	cq.keeps -= k.most

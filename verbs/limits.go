@@ -32,6 +32,10 @@ const (
 	// a handler before it goes back to its stream: some 1,000 completions.
 	maxBorrowedRounds = 16
 
+	// progressStreams is how many streams one CQ.Progress looks at, a system call each: a poll should take a
+	// microsecond or two, whatever the queue serves.
+	progressStreams = 4
+
 	// initialCQ is the starting size of a completion queue's ring, which grows
 	// to its depth as needed.
 	initialCQ = 4

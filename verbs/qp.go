@@ -338,6 +338,7 @@ func (qp *QP) start(st *started) error {
 	}
 	dev.wg.Add(1)
 	dev.mu.Unlock()
+	qp.enliven()
 	dev.events.emit(qp.event(EventStreamUp, nil))
 	go qp.run()
 	return nil

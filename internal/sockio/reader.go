@@ -73,6 +73,9 @@ func NewReader(c net.Conn) *Reader {
 	return r
 }
 
+// HasDescriptor reports whether the connection has a file descriptor, without which TryReadv finds only what was read ahead.
+func (r *Reader) HasDescriptor() bool { return r.raw != nil }
+
 // TryReadv reads into bufs, one after the other, what can be had without
 // blocking. It returns ErrWouldBlock when that is nothing and io.EOF at the
 // end of the stream. Fewer bytes than bufs hold mean that there was no more at
