@@ -169,6 +169,7 @@ func serveRDMA(v variant) func(ctx context.Context, listen string) (string, erro
 // measurements are what measureApart can run: a process of its own measures
 // itself and prints metrics.
 var measurements = map[string]measurement{
+	"directory":       measureDirectory,
 	"idle":            measureIdle(largeCRC),
 	"allocs":          measureAllocs(largeCRC),
 	"idle sctp-udp":   measureIdle(overSCTP),
