@@ -315,6 +315,29 @@ func TestPageIsReadAsAWhole(t *testing.T) {
 	}
 }
 
+func TestPageIsReadAsOfOneMoment(t *testing.T) {
+	f := newFiles(t)
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := uint32(0); !stop.Load(); i += 2 {
+			f.set(offsetSequence, i+1)
+			f.set(offsetEnforcing, i)
+			f.set(offsetPolicyload, i)
+			f.set(offsetSequence, i+2)
+		}
+	}()
+	for range 1_000_000 {
+		if s := f.page.read(); s.enforcing != s.policyload && s.enforcing != 1 {
+			t.Errorf("half of one state and half of another: %+v", s)
+			break
+		}
+	}
+	stop.Store(true)
+	<-done
+}
+
 func TestPageOfAnotherVersionIsRefused(t *testing.T) {
 	f := newFiles(t)
 	f.set(offsetVersion, 2)
