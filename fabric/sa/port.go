@@ -102,11 +102,10 @@ func (s *Server) PortUp(now time.Time, p Port) (mad.LID, []Outgoing, error) {
 	p.Name = printable.Text(p.Name)
 	known.Port = p
 	s.setAliases(now, known, p.VPorts)
-	if known.state == portUp {
-		return p.LID, nil, nil
+	if known.state != portUp {
+		known.state, known.since = portUp, now
+		s.causes(now, known, s.gidNotice(mad.TrapGIDInService, known.gid))
 	}
-	known.state, known.since = portUp, now
-	s.causes(now, known, s.gidNotice(mad.TrapGIDInService, known.gid))
 	return p.LID, s.flush(now), nil
 }
 
@@ -130,7 +129,7 @@ func (s *Server) checkPort(p Port, known *port) error {
 			return refuse("vport %s is there twice", v.GUID)
 		case v.GUID == 0 || v.GUID == p.GUID:
 			return refuse("%s is no alias GUID", v.GUID)
-		case s.ports[v.GUID] != nil || of != nil && of.GUID != p.GUID:
+		case s.ports[v.GUID] != nil || of != nil && of.GUID != p.GUID && of.aliases[of.place(v.GUID)].base:
 			return refuse("vport %s is known elsewhere", v.GUID)
 		}
 	}
@@ -147,9 +146,12 @@ func (s *Server) setAliases(now time.Time, p *port, vports []VPort) {
 	}
 	p.aliases[0] = alias{guid: p.GUID, name: p.Name, base: true}
 	for _, v := range vports {
-		at := slices.IndexFunc(p.aliases[:], func(a alias) bool { return a.guid == v.GUID })
+		if of := s.aliases[v.GUID]; of != p {
+			s.evict(now, v.GUID) // another port had asked for it
+		}
+		at := p.place(v.GUID)
 		if at < 0 {
-			at = slices.IndexFunc(p.aliases[:], func(a alias) bool { return a.guid == 0 })
+			at = p.place(0)
 		}
 		if at < 0 { // the port itself has asked for the rest
 			at = slices.IndexFunc(p.aliases[:], func(a alias) bool { return !a.base })
@@ -158,6 +160,11 @@ func (s *Server) setAliases(now time.Time, p *port, vports []VPort) {
 		p.aliases[at] = alias{guid: v.GUID, name: printable.Text(v.Name), base: true}
 		s.aliases[v.GUID] = p
 	}
+}
+
+// place returns where in the port's blocks a GUID is, or -1.
+func (p *port) place(guid mad.GUID) int {
+	return slices.IndexFunc(p.aliases[:], func(a alias) bool { return a.guid == guid })
 }
 
 // dropAlias takes an alias GUID away, with all that its vport has registered.
@@ -175,7 +182,7 @@ func (s *Server) dropAlias(now time.Time, p *port, at int) {
 // evict takes a GUID from the port that has it as an alias.
 func (s *Server) evict(now time.Time, guid mad.GUID) {
 	if p := s.aliases[guid]; p != nil {
-		s.dropAlias(now, p, slices.IndexFunc(p.aliases[:], func(a alias) bool { return a.guid == guid }))
+		s.dropAlias(now, p, p.place(guid))
 	}
 }
 
@@ -186,7 +193,7 @@ func (s *Server) evictRange(now time.Time, guid mad.GUID) {
 		return // nobody else can have one
 	}
 	for g, p := range s.aliases {
-		at := slices.IndexFunc(p.aliases[:], func(a alias) bool { return a.guid == g })
+		at := p.place(g)
 		if rangeOf(g) == rangeOf(guid) && !p.aliases[at].base {
 			s.dropAlias(now, p, at)
 		}

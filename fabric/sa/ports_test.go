@@ -112,6 +112,28 @@ func TestHostTakesItsGUIDs(t *testing.T) {
 	l.want("beta in its name", by(beta).deleteService(serviceAt(1, delta, "")), false, mad.StatusDenied)
 }
 
+// A vport of the configuration goes to its port, whoever had asked for its GUID.
+func TestVPortOfTheConfigurationIsItsPorts(t *testing.T) {
+	const free mad.GUID = 0x4242_0000_0001
+	l := newLab(t)
+	l.ok(by(beta).guids(mad.MethodSet, l.ports[beta].LID, 1, mad.GUIDInfoMaskGUID(0), free))
+	l.ok(by(beta).setService(serviceAt(1, free, "docs")))
+	l.ok(by(beta).inform(vendors(mad.VendorExportGone)))
+	l.sent = nil
+	l.up(Port{GUID: alpha, Name: "alpha", VPorts: []VPort{{free, "alpha/carol"}}})
+	if got := l.reports(beta); len(got) != 1 {
+		t.Errorf("%d events of a service that is gone", len(got))
+	}
+	for _, g := range l.GUIDs() {
+		if g.GUID == free && (g.Port != alpha || g.Name != "alpha/carol" || !g.Configured) {
+			t.Errorf("%+v", g)
+		}
+	}
+	if s := l.Services(l.now); len(s) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // What others have registered for a host goes with it.
 func TestProxiedRecordsGoWithTheirHost(t *testing.T) {
 	l := newLab(t)
