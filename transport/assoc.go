@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/ironwarp/ironwarp/transport/assoc"
@@ -49,6 +50,15 @@ func (a *Assoc) PathMTU() (carries, lost int) {
 // been admitted just before its peer was removed. It fails if the Protector would refuse
 // the flow now.
 func (a *Assoc) Screen() error { return screen(a.protector, a.flows[0]) }
+
+// SyscallConn gives access to the UDP socket that carries nothing but this association. It
+// fails where there is none: that takes Config.OwnSockets.
+func (a *Assoc) SyscallConn() (syscall.RawConn, error) {
+	if sc, ok := a.Association.(syscall.Conn); ok {
+		return sc.SyscallConn()
+	}
+	return nil, flowError("use", a.flows[0], errors.ErrUnsupported)
+}
 
 // Receiver returns what NewReceiver made for the association.
 func (a *Assoc) Receiver() assoc.Receiver { return a.recv }

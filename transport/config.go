@@ -36,6 +36,12 @@ type Config struct {
 	// 6951 section 6.2). A dialler uses any free port.
 	UDPPort uint16
 
+	// OwnSockets gives, for SCTPUDP, each association a UDP socket of its own, connected to
+	// the peer, also one that a listener has accepted: the kernel says then whose packets
+	// they are, and whoever has the socket can end that association and no other. A
+	// Network's associations have none.
+	OwnSockets bool
+
 	// MTU is, for SCTPUDP, the path's MTU in bytes, IP header included, 640 to 65,535: no
 	// packet is longer. 0 discovers it.
 	MTU int

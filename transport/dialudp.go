@@ -101,9 +101,12 @@ func (c *Config) bindUDP(f Flow, lo, hi uint16) (conn net.PacketConn, err error)
 	}
 	err = eachPort(lo, hi, func(port uint16) (err error) {
 		at := netip.AddrPortFrom(local, port)
-		if c.Network != nil {
+		switch {
+		case c.Network != nil:
 			conn, err = c.Network.ListenPacket(at)
-		} else {
+		case c.OwnSockets:
+			conn, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(at), net.UDPAddrFromAddrPort(f.Remote))
+		default:
 			conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 		}
 		return err

@@ -95,6 +95,11 @@ func texts(t *testing.T, b *assoctest.Inbox, n int) (got []string) {
 // eachKind runs a test with every carrier that this host has.
 func eachKind(t *testing.T, test func(t *testing.T, cfg *Config)) {
 	t.Run(SCTPUDP.String(), func(t *testing.T) { test(t, udpConfig(t, LoopbackOnly())) })
+	t.Run(SCTPUDP.String()+" on sockets of their own", func(t *testing.T) {
+		cfg := udpConfig(t, LoopbackOnly())
+		cfg.OwnSockets = true
+		test(t, cfg)
+	})
 	t.Run(SCTP.String(), func(t *testing.T) {
 		needKernel(t)
 		test(t, &Config{Kind: SCTP, Protector: LoopbackOnly()})

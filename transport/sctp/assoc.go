@@ -2,6 +2,7 @@ package sctp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -25,6 +26,8 @@ type Assoc struct {
 	t          tcb
 	remote     netip.AddrPort // the peer's UDP address
 	local      netip.Addr     // our address, once known, if the socket has several
+	own        *socket        // connected to the peer, and nobody else's; nil: the endpoint's
+	shut       error          // why packets can leave no more
 	sendErr    error          // the socket's last error for a packet
 	flushing   bool           // a goroutine is sending
 	again      bool           // ... and has to try again
@@ -56,6 +59,9 @@ func lockedAssoc(e *Endpoint, cfg *Config, local netip.Addr, remote netip.AddrPo
 func (a *Assoc) expire() {
 	a.mu.Lock()
 	a.armed = 0
+	if a.shut != nil {
+		a.t.close(a.shut)
+	}
 	a.t.expire(a.ep.now())
 	a.deliverAndUnlock(false)
 }
@@ -108,8 +114,9 @@ func (a *Assoc) flushLocked() {
 		to := a.remote
 		s.from = a.local
 		a.t.tx.lent = true
+		carrier := a.carrierLocked()
 		a.mu.Unlock()
-		err := a.ep.sock.send(to, s)
+		err := carrier.send(to, s)
 		s.batch.reset()
 		a.mu.Lock()
 		a.t.tx.sent()
@@ -119,6 +126,10 @@ func (a *Assoc) flushLocked() {
 		}
 		if err != nil {
 			a.sendErr = err
+		}
+		if errors.Is(err, errShut) && a.shut == nil && !a.ended { // a sender must not deliver the end: the timer does
+			a.shut, a.armed = err, 1
+			a.timer.Reset(0)
 		}
 	}
 	a.flushing = false
@@ -212,6 +223,9 @@ func (a *Assoc) handOverLocked(reader bool) {
 		if over {
 			for a.flushing { // another goroutine is sending the last packet
 				a.settled.Wait()
+			}
+			if a.own != nil { // not here: its reader may be who calls, and the close waits for that
+				a.ep.wg.Go(a.own.close) // unlocked: it never changes again
 			}
 			close(a.done)
 		}

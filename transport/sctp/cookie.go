@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/binary"
 	"net/netip"
+	"sync"
 	"time"
 )
 
@@ -68,13 +69,15 @@ func parseCookie(b []byte) (c cookie) {
 // 5.1.3: "the secret key ... SHOULD be changed reasonably frequently"); cookies of the
 // previous key are still accepted.
 type signer struct {
-	random  func([]byte)
+	random func([]byte)
+
+	mu      sync.Mutex  // guards the fields below it; innermost
 	key     [2][32]byte // the current one and the one before
 	changed time.Duration
 	ready   bool
 }
 
-func (s *signer) rotate(now time.Duration) {
+func (s *signer) rotateLocked(now time.Duration) {
 	if s.ready && now-s.changed < cookieKeyLife {
 		return
 	}
@@ -87,7 +90,9 @@ func (s *signer) rotate(now time.Duration) {
 }
 
 func (s *signer) sign(now time.Duration, c *cookie) []byte {
-	s.rotate(now)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rotateLocked(now)
 	b := c.append(make([]byte, 0, cookieLen))
 	m := hmac.New(sha256.New, s.key[0][:])
 	m.Write(b)
@@ -99,7 +104,9 @@ func (s *signer) open(now time.Duration, b []byte) (c cookie, ok bool) {
 	if len(b) != cookieLen {
 		return c, false
 	}
-	s.rotate(now)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rotateLocked(now)
 	for i := range s.key {
 		m := hmac.New(sha256.New, s.key[i][:])
 		m.Write(b[:cookieBodyLen])

@@ -13,15 +13,13 @@ type demux struct {
 	e      *Endpoint
 	now    time.Duration
 	to     netip.Addr   // where packets are addressed, if the socket has several addresses
+	own    netip.Addr   // the same, of an association's own socket, whose packets do not say
 	memory assoc.Memory // of the packets, if it may be kept
 	cur    *Assoc       // locked
-	signer signer
 	meter  meter
 }
 
-func newDemux(e *Endpoint) *demux {
-	return &demux{e: e, signer: signer{random: randomBytes}, meter: newMeter()}
-}
+func newDemux(e *Endpoint) *demux { return &demux{e: e, meter: newMeter()} }
 
 // packet handles one packet.
 func (r *demux) packet(from netip.AddrPort, p packet) {
@@ -50,7 +48,9 @@ func (r *demux) packet(from netip.AddrPort, p packet) {
 	if a.t.sackBetween() {
 		s := e.senders.get()
 		a.t.between(&s.batch)
-		e.sendStray(s, a.local, a.remote)
+		s.from = a.local
+		_ = a.carrierLocked().send(a.remote, s) // a failed send is as good as a lost packet
+		e.senders.put(s)
 	}
 	a.t.memory = r.memory
 	a.t.input(r.now, p.chunks(), false)
@@ -287,7 +287,7 @@ func (r *demux) init(cfg *Config, from netip.AddrPort, p packet, c chunk) {
 	}
 	// Last, because its length is a multiple of 4: padding of the last parameter would
 	// not count towards the chunk (RFC 9260 section 3.2).
-	ack.params = appendParam(ack.params, paramCookie, r.signer.sign(r.now, &k))
+	ack.params = appendParam(ack.params, paramCookie, e.signer.sign(r.now, &k))
 	r.answer(from, p, i.tag, func(b []byte) []byte { return ack.append(b, typeInitAck) })
 }
 
@@ -316,7 +316,7 @@ func (a *Assoc) tie(s *settings, k *cookie) bool {
 // cookieEcho handles a COOKIE ECHO (RFC 9260 sections 5.1.5 and 5.2.4).
 func (r *demux) cookieEcho(cfg *Config, from netip.AddrPort, p packet, c chunk) {
 	e, now := r.e, r.now
-	k, ok := r.signer.open(now, c.value())
+	k, ok := e.signer.open(now, c.value())
 	if !ok || k.localTag != p.tag() || k.localPort != p.dstPort() || k.peerPort != p.srcPort() || k.addr != from.Addr() {
 		e.counts.badCookies.Add(1)
 		return
@@ -378,7 +378,11 @@ func (r *demux) establish(cfg *Config, from netip.AddrPort, p packet, k *cookie,
 	a.t.input(now, rest, false)
 	a.t.readDone()
 	a.deliverAndUnlock(true)
-	e.accepted <- a // does not block: only this goroutine fills it
+	select {
+	case e.accepted <- a:
+	default: // readers of other sockets have filled it meanwhile
+		a.Abort("too many associations wait to be accepted")
+	}
 }
 
 // cookieEchoLocked handles a COOKIE ECHO for an existing association (RFC 9260 section 5.2.4,

@@ -25,6 +25,7 @@ type Endpoint struct {
 	window  int // for Config.RecvWindow 0
 	blocks  blockPool
 	senders senderPool
+	signer  signer
 
 	accepted chan *Assoc
 	closed   chan struct{}
@@ -118,6 +119,7 @@ func newEndpoint(sock carrier, cfg Config) *Endpoint {
 		closed:   make(chan struct{}),
 		byTag:    make(map[uint32]*Assoc),
 		byAddr:   make(map[addrKey]*Assoc),
+		signer:   signer{random: randomBytes},
 	}
 	e.cfg.Store(&map[netip.Addr]*Config{{}: &cfg})
 	e.wg.Go(func() {

@@ -34,12 +34,18 @@ func (k *socket) read(p *demux) error {
 	// While readable returns false, the poller waits for what arrives after it was
 	// called, so no recvmmsg is needed just to find nothing.
 	readable := func(fd uintptr) bool {
-		if r.bufs[0] == nil {
-			return hasData(fd) // then buffers are needed
-		}
-		for r.recvmmsg(fd) {
-			if r.errno != 0 {
+		if r.bufs[0] == nil { // which are needed if there is something
+			if r.errno = peek(fd); r.errno != unix.EAGAIN {
 				return true
+			}
+			return k.bond && r.isHungUp(fd)
+		}
+		for first := true; ; first = false {
+			switch r.recvmmsg(fd); {
+			case r.errno != 0:
+				return true
+			case r.n == 0:
+				return first && k.bond && r.isHungUp(fd)
 			}
 			r.used = true
 			r.hand(p)
@@ -47,7 +53,6 @@ func (k *socket) read(p *demux) error {
 				return false
 			}
 		}
-		return false
 	}
 	for {
 		r.errno = 0
@@ -56,6 +61,8 @@ func (k *socket) read(p *demux) error {
 			k.rest(r)
 		case err != nil:
 			return nil // closed
+		case isShut(r.errno):
+			return errShut
 		case r.bufs[0] == nil:
 			for i := range r.bufs {
 				r.bufs[i] = r.pool.get()
@@ -82,12 +89,26 @@ func (k *socket) rest(r *reader) {
 	_ = k.conn.SetReadDeadline(time.Now().Add(k.idle))
 }
 
-// hasData reports whether there is something to read.
-func hasData(fd uintptr) bool {
+// isHungUp reports whether a socket was shut down in both directions, of which the poller
+// says no more than that it may be read. A packet that arrives with it hides that until
+// its answer is refused.
+func (r *reader) isHungUp(fd uintptr) bool {
+	p := []unix.PollFd{{Fd: int32(fd)}}
+	n, err := unix.Poll(p, 0)
+	if err != nil || n == 0 || p[0].Revents&unix.POLLHUP == 0 {
+		return false
+	}
+	r.errno = unix.EPIPE
+	return true
+}
+
+// peek returns 0 if there is something to read, EAGAIN if there is not, and else the
+// socket's error.
+func peek(fd uintptr) syscall.Errno {
 	for {
 		_, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, 0, 0, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
 		if errno != unix.EINTR {
-			return errno != unix.EAGAIN
+			return errno
 		}
 	}
 }
@@ -97,6 +118,9 @@ func (r *reader) hand(p *demux) {
 	p.now = p.e.now()
 	for i := range r.n {
 		from, to, seg, data := r.message(i)
+		if !to.IsValid() {
+			to = p.own
+		}
 		if to != p.to {
 			p.finish()
 			p.to = to
@@ -140,8 +164,8 @@ func (e *Endpoint) failAll(err error) {
 	}
 }
 
-// recvmmsg reads what is there; it returns false if nothing is.
-func (r *reader) recvmmsg(fd uintptr) bool {
+// recvmmsg reads what is there, n datagrams, or finds the socket's error.
+func (r *reader) recvmmsg(fd uintptr) {
 	for i := range r.msgs {
 		r.iovs[i].Base = &r.bufs[i].bytes[0]
 		r.iovs[i].SetLen(readBufferSize)
@@ -159,15 +183,14 @@ func (r *reader) recvmmsg(fd uintptr) bool {
 		case 0:
 			r.n = int(n)
 			sockio.RecvBarrier()
-			return true
 		case unix.EINTR:
 			continue
 		case unix.EAGAIN:
-			return false
+			r.n = 0
 		default:
 			r.errno = errno
-			return true
 		}
+		return
 	}
 }
 

@@ -3,6 +3,7 @@ package sctp
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -25,6 +26,7 @@ type socket struct {
 	raw  syscall.RawConn
 	v6   bool // AF_INET6, IPv4 addresses are mapped
 	wild bool // bound to all addresses: each packet carries the one it uses
+	bond bool // connected: its packets name no address, so that none leaves once the kernel has disconnected it
 
 	segment atomic.Bool   // UDP_SEGMENT works
 	gro     bool          // UDP_GRO is on
@@ -38,7 +40,7 @@ func newSocket(conn *net.UDPConn, plain bool) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &socket{conn: conn, raw: raw, idle: readIdle}
+	s := &socket{conn: conn, raw: raw, bond: conn.RemoteAddr() != nil, idle: readIdle}
 	cerr := raw.Control(func(fd uintptr) {
 		var family int
 		if family, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil {
@@ -141,6 +143,9 @@ func (k *socket) send(to netip.AddrPort, s *sender) error {
 	if err != nil {
 		return err
 	}
+	if k.bond {
+		nameLen = 0
+	}
 	if s.batch.special {
 		return k.sendSpecial(s, nameLen)
 	}
@@ -181,14 +186,22 @@ func (k *socket) sendAll(s *sender, nameLen int, kind packetKind) error {
 var errSegment = errors.New("UDP_SEGMENT is refused")
 
 // pass hands the messages to the kernel. It stops only at one that is refused because of
-// UDP_SEGMENT.
+// UDP_SEGMENT, and where the socket was shut down.
 func (k *socket) pass(s *sender) (first error) {
+	again := -1 // a message that was tried twice
 	for s.sent < s.n {
 		s.errno = 0
 		if err := k.raw.Write(s.write); err != nil {
 			return err // the socket is closed
 		}
 		if s.errno == 0 {
+			continue
+		}
+		if isShut(s.errno) {
+			return fmt.Errorf("%w (%w)", errShut, s.errno)
+		}
+		if k.bond && again != s.sent { // it may be what ICMP has reported of an earlier packet
+			again = s.sent
 			continue
 		}
 		if s.sizes[s.sent] > 1 && cannotSegment(s.errno) {
@@ -203,6 +216,19 @@ func (k *socket) pass(s *sender) (first error) {
 		s.sent++
 	}
 	return first
+}
+
+// errShut ends the associations of a socket that was shut down, or disconnected by the kernel
+// (SOCK_DESTROY), while they had it.
+var errShut = errors.New("their UDP socket was shut down, by the daemon or by root")
+
+// isShut reports whether by this error a socket sends nothing any more.
+func isShut(errno syscall.Errno) bool {
+	switch errno {
+	case unix.EPIPE, unix.EDESTADDRREQ, unix.ECONNABORTED, unix.ENOTCONN:
+		return true
+	}
+	return false
 }
 
 // refuse records the length of a packet that is too long.
