@@ -26,7 +26,11 @@ import (
 // which the kernel sends from for up to twenty minutes. So all sockets of the link
 // are ended first (SOCK_DESTROY), and only when sock_diag shows none any more, the
 // guard goes. Datagrams have met the policies when they were sent: what UDP has
-// queued is in ESP already, or was stopped.
+// queued is in ESP already, or was stopped. But a program that does SCTP in UDP
+// repeats what was not acknowledged, even one that was stopped meanwhile (SIGSTOP).
+// Its associations have sockets that are connected to the peer (transport's
+// OwnSockets), which end as TCP's do: the kernel disconnects them, and their packets
+// name no address. An unconnected socket is of no link.
 
 const (
 	// endWait is how long the sockets of a link are given to end before its guard
@@ -98,6 +102,8 @@ var tcpStates = []string{1: "ESTABLISHED", "SYN-SENT", "SYN-RECEIVED", "FIN-WAIT
 var sctpStates = []string{"CLOSED", "COOKIE-WAIT", "COOKIE-ECHOED", "ESTABLISHED", "SHUTDOWN-PENDING", "SHUTDOWN-SENT", "SHUTDOWN-RECEIVED", "SHUTDOWN-ACK-SENT"}
 
 const (
+	tcpEstablished = 1 // and a UDP socket that is connected
+
 	tcpFinWait2  = 5
 	tcpTimeWait  = 6
 	tcpClosed    = 7
@@ -131,7 +137,7 @@ func LinkSockets(g Spec) (out []LinkSocket, err error) {
 
 func (k *kernel) sockets(g Spec) (all []LinkSocket, err error) {
 	switch g.protocol() {
-	case transport.ProtoTCP:
+	case transport.ProtoTCP, transport.ProtoUDP:
 		all, err = k.connections(g)
 	case transport.ProtoSCTP:
 		all, err = associations(g)
@@ -160,7 +166,7 @@ func stops(p *xfrmPolicy, s LinkSocket) bool {
 	return ok && p.Dir == xfrm.XFRM_DIR_IN && guards(p, LinkKey{s.Remote.Addr(), s.Protocol, port})
 }
 
-// connections are the TCP sockets of a link.
+// connections are the TCP sockets, or the connected UDP sockets, of a link.
 func (k *kernel) connections(g Spec) ([]LinkSocket, error) {
 	c, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {
@@ -170,13 +176,19 @@ func (k *kernel) connections(g Spec) ([]LinkSocket, error) {
 	var out []LinkSocket
 	// A socket of IPv6 may have an IPv4-mapped peer.
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		ask := LinkSocket{Protocol: transport.ProtoTCP, family: family}
-		all, err := c.Execute(netlink.Message{Header: netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | netlink.Dump}, Data: ask.request(holding)})
+		ask, states := LinkSocket{Protocol: g.protocol(), family: family}, uint32(holding)
+		if ask.Protocol == transport.ProtoUDP {
+			states = 1 << tcpEstablished
+		}
+		all, err := c.Execute(netlink.Message{Header: netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | netlink.Dump}, Data: ask.request(states)})
+		if errors.Is(err, syscall.ENOENT) && ask.Protocol == transport.ProtoUDP {
+			return datagramSockets(g)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list sockets: %w", err)
 		}
 		for _, m := range all {
-			if s, ok := parseSocket(m.Data); ok && g.has(s.Local, s.Remote) {
+			if s, ok := parseSocket(ask.Protocol, m.Data); ok && g.has(s.Local, s.Remote) {
 				out = append(out, s)
 			}
 		}
@@ -184,7 +196,8 @@ func (k *kernel) connections(g Spec) ([]LinkSocket, error) {
 	return out, nil
 }
 
-func parseSocket(b []byte) (s LinkSocket, ok bool) {
+// parseSocket reads what sock_diag says of a socket of a protocol; ok is false for what is none.
+func parseSocket(protocol transport.Protocol, b []byte) (s LinkSocket, ok bool) {
 	if len(b) < diagMessageSize || int(b[1]) >= len(tcpStates) {
 		return s, false
 	}
@@ -196,7 +209,7 @@ func parseSocket(b []byte) (s LinkSocket, ok bool) {
 		return netip.AddrFrom4([4]byte(id[at:]))
 	}
 	return LinkSocket{
-		Protocol: transport.ProtoTCP,
+		Protocol: protocol,
 		Local:    netip.AddrPortFrom(address(4), binary.BigEndian.Uint16(id)),
 		Remote:   netip.AddrPortFrom(address(20), binary.BigEndian.Uint16(id[2:])),
 		State:    tcpStates[b[1]],
@@ -358,7 +371,7 @@ func (e *ends) run(id string, f func() error, over func()) error {
 // end has the kernel drop a connection with all that it has queued.
 func (s LinkSocket) end() error {
 	if s.id == nil {
-		return errors.New("the kernel ends no associations of others")
+		return errors.New("the kernel ends no sockets of others of that kind")
 	}
 	c, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {
