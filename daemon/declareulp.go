@@ -57,7 +57,7 @@ func (d *Daemon) ulpInUse(u config.ULP) error {
 	for _, s := range d.programs.Streams() {
 		// Root's programs, and those of privileged ULPs, have the ports of all.
 		atPort := slices.ContainsFunc(u.Ports, func(b config.PortBlock) bool {
-			return b.Contains(s.Flow.Local.Port()) || b.Contains(s.Flow.Remote.Port())
+			return b.Carries(s.Flow.Protocol, s.Flow.Local.Port()) || b.Carries(s.Flow.Protocol, s.Flow.Remote.Port())
 		})
 		if atPort || s.ULP == u.Name {
 			streams[fmt.Sprintf("%s (process %d)", s.Program, s.PID)]++
@@ -111,7 +111,7 @@ func RemoveULP(mainFile, name string) error {
 }
 
 // ulpKeys are the keys that SetULP changes.
-var ulpKeys = []string{"users", "groups", "peers", "exports", "ports", "listen", "privileged", "trust", "max_memory_bytes", "max_streams", "max_attachments"}
+var ulpKeys = []string{"users", "groups", "peers", "exports", "ports", "transport", "listen", "privileged", "trust", "max_memory_bytes", "max_streams", "max_attachments"}
 
 // changeULP returns a ULP with the keys of a change.
 func changeULP(s api.ULPSpec, c api.ULPChange) (api.ULPSpec, error) {
@@ -159,6 +159,13 @@ func ulpOf(s api.ULPSpec, old config.ULP) (config.ULP, error) {
 		}
 		u.Ports = append(u.Ports, b)
 	}
+	u.Transport = ""
+	if s.Transport != "" {
+		if err := config.CheckProgramTransport(s.Transport); err != nil {
+			return bad("", "ULP %s: transport %q %v", s.Name, s.Transport, err)
+		}
+	}
+	u.SetTransport(config.Transport(s.Transport))
 	for _, of := range []struct {
 		what     string
 		names    []string
@@ -187,7 +194,7 @@ func ulpOf(s api.ULPSpec, old config.ULP) (config.ULP, error) {
 // specOfULP is the reverse of ulpOf.
 func specOfULP(u config.ULP) api.ULPSpec {
 	s := api.ULPSpec{Name: u.Name, Privileged: u.Privileged, Trust: string(u.Trust), Users: append([]string{}, u.UserNames()...), Groups: append([]string{}, u.GroupNames()...),
-		Peers: append([]string{}, u.Peers...), Exports: append([]string{}, u.Exports...), Ports: []string{}, Listen: u.Listen,
+		Peers: append([]string{}, u.Peers...), Exports: append([]string{}, u.Exports...), Ports: []string{}, Transport: string(u.Transport), Listen: u.Listen,
 		MaxMemory: u.Limits.Bytes, MaxStreams: u.Limits.Streams, MaxAttachments: u.Attachments}
 	for _, b := range u.Ports {
 		s.Ports = append(s.Ports, b.String())

@@ -84,7 +84,7 @@ func (d *Daemon) describePeer(p *peer, streams streamCount) api.Peer {
 		}
 	}
 	for _, b := range p.cfg.Programs {
-		v.ProgramPorts = append(v.ProgramPorts, b.String())
+		v.ProgramPorts = append(v.ProgramPorts, b.Words())
 	}
 	if problem != nil {
 		v.State = api.PeerProblem

@@ -26,6 +26,15 @@ func (d *Daemon) newPrograms() *programs.Programs {
 			}
 			return config.Peer{}, false
 		},
+		Peers: func() map[string][]netip.Addr {
+			out := map[string][]netip.Addr{}
+			for _, p := range d.peers.list() {
+				for _, pair := range p.cfg.Pairs() {
+					out[p.cfg.Name] = append(out[p.cfg.Name], pair.Address)
+				}
+			}
+			return out
+		},
 	})
 }
 

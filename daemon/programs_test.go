@@ -212,7 +212,8 @@ func TestWhatAProgramMayNotHave(t *testing.T) {
 		{"a port of nobody's", dial(firstPort - 1), "is none of those"},
 		{"connections", taken(firstPort), "ULP alice takes no connections: `ironwarp ulp set --listen`"},
 		{"an unknown host", p.Prepare(t.Context(), transport.Flow{Protocol: transport.ProtoTCP, Remote: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), firstPort)}), "192.0.2.1 is not the address of a peer that ULP alice may use"},
-		{"another transport", p.Prepare(t.Context(), transport.Flow{Protocol: transport.ProtoUDP, Remote: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), firstPort)}), "over TCP"},
+		{"another transport", p.Prepare(t.Context(), transport.Flow{Protocol: transport.ProtoUDP, Remote: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), firstPort)}), fmt.Sprintf("port %d over sctp-udp is none of those", firstPort)},
+		{"the kernel's SCTP", p.Prepare(t.Context(), transport.Flow{Protocol: transport.ProtoSCTP, Remote: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), firstPort)}), "over TCP and SCTP in UDP"},
 	} {
 		if tc.want == "" && tc.err != nil || tc.want != "" && (!errors.Is(tc.err, transport.ErrNotProtected) || !strings.Contains(tc.err.Error(), tc.want)) {
 			t.Errorf("%s: %v, want %q", tc.name, tc.err, tc.want)

@@ -302,8 +302,15 @@ func (p *peer) withIdentity(by transport.Protector) namedProtector {
 
 // Screen refuses flows that the peer's declaration does not name, as the IPsec manager does
 // of its own.
-func (n namedProtector) Screen(f transport.Flow) error {
-	if k := carrier.KindOf(f); !transportAt(*n.peer, f.Remote.Addr()).Has(k) {
+func (n namedProtector) Screen(f transport.Flow) error { return n.screen(f, false) }
+
+func (n namedProtector) screen(f transport.Flow, outgoing bool) error {
+	at := f.Local.Port()
+	if outgoing {
+		at = f.Remote.Port()
+	}
+	ofProgram := slices.ContainsFunc(n.peer.Programs, func(b config.PortBlock) bool { return b.Carries(f.Protocol, at) })
+	if k := carrier.KindOf(f); !ofProgram && !transportAt(*n.peer, f.Remote.Addr()).Has(k) {
 		return fmt.Errorf("%w: %s is no transport of this peer", transport.ErrNotProtected, k)
 	}
 	for _, q := range n.peer.Paths {
@@ -318,7 +325,7 @@ func (n namedProtector) Screen(f transport.Flow) error {
 }
 
 func (n namedProtector) Admit(ctx context.Context, f transport.Flow, outgoing bool, c transport.Monitored) (transport.Protection, error) {
-	if err := n.Screen(f); err != nil {
+	if err := n.screen(f, outgoing); err != nil {
 		return nil, err
 	}
 	p, err := n.Protector.Admit(ctx, f, outgoing, c)

@@ -495,7 +495,8 @@ func (d *cmDevice) resolveLocked(id *cmID, src, dst netip.AddrPort) syscall.Errn
 	}
 	id.dst = dst
 	if !id.bound || id.src.Addr().IsUnspecified() {
-		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst.Addr(), max(dst.Port(), 1))))
+		// A port of which no program has streams: while there is no SA a guard refuses to connect to those.
+		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst.Addr(), 1)))
 		if err != nil {
 			d.putLocked(&event{about: id, kind: cmAddrError, status: -int32(syscall.EHOSTUNREACH)})
 			return 0

@@ -71,7 +71,7 @@ func TestWhereAProgramMayListen(t *testing.T) {
 		{"within the host, by IPv6", delegate.Terms{}, "[::1]:0", []uint16{0}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, ports := Delegated(delegated(t, tc.terms))
+			_, ports := Delegated(delegated(t, tc.terms), transport.TCP)
 			got, err := ports(netip.MustParseAddrPort(tc.at))
 			slices.Sort(got)
 			if !slices.Equal(got, tc.want) {

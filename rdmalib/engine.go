@@ -100,8 +100,8 @@ func New(cfg Config) (*Engine, error) {
 	if e.ports == nil {
 		e.ports = func(at netip.AddrPort) ([]uint16, error) { return []uint16{at.Port()}, nil }
 	}
-	if cfg.SCTP {
-		e.tc.Kind = transport.SCTPUDP
+	if cfg.SCTP { // a daemon ends one association by its socket, and no other
+		e.tc.Kind, e.tc.OwnSockets = transport.SCTPUDP, true
 	}
 	e.cm.init()
 	e.ctx, e.stop = context.WithCancel(context.Background())
@@ -292,9 +292,18 @@ func Lab(log *slog.Logger, peers ...netip.Addr) transport.Protector {
 	return transport.Plaintext(log, append(peers, netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())...)
 }
 
-// Delegated returns the Protector of a program whose flows the daemon protects, and the Ports of a Config for it. Within
-// this host nothing is asked.
-func Delegated(c *delegate.Client) (transport.Protector, func(netip.AddrPort) ([]uint16, error)) {
+// TransportOf is what carries a program's streams when it does not say: TCP, unless all ports that it may have are of SCTP
+// in UDP.
+func TransportOf(t delegate.Terms) transport.Kind {
+	if len(t.Of(transport.ProtoTCP)) == 0 && len(t.Of(transport.ProtoUDP)) > 0 {
+		return transport.SCTPUDP
+	}
+	return transport.TCP
+}
+
+// Delegated returns the Protector of a program whose flows, over TCP or SCTP in UDP, the daemon protects, and the Ports of a
+// Config for it. Within this host nothing is asked.
+func Delegated(c *delegate.Client, kind transport.Kind) (transport.Protector, func(netip.AddrPort) ([]uint16, error)) {
 	protector := transport.PerPeer(func(a netip.Addr) (transport.Protector, error) {
 		if a.IsLoopback() {
 			return transport.LoopbackOnly(), nil
@@ -308,18 +317,21 @@ func Delegated(c *delegate.Client) (transport.Protector, func(netip.AddrPort) ([
 			return []uint16{at.Port()}, nil
 		case !t.Listen:
 			return nil, fmt.Errorf("%w: ULP %[2]s takes no connections: `ironwarp ulp set --listen %[2]s`, by root, allows it", transport.ErrNotProtected, t.Account)
-		case at.Port() != 0 && t.Has(at.Port()):
+		case at.Port() != 0 && t.Has(kind.Protocol(), at.Port()):
 			return []uint16{at.Port()}, nil
 		}
 		var all []uint16
 		var words []string
-		for _, p := range t.Ports {
+		for _, p := range t.Of(kind.Protocol()) {
 			words = append(words, p.String())
 			for n := int(p.Low); n <= int(p.High); n++ {
 				all = append(all, uint16(n))
 			}
 		}
 		if at.Port() != 0 || len(all) == 0 {
+			if len(words) == 0 {
+				words = []string{"none over " + kind.String()}
+			}
 			return nil, fmt.Errorf("%w: port %d is none of those at which others may reach programs of yours (%s): choose one, or declare others by `ironwarp ulp` on both hosts", transport.ErrNotProtected, at.Port(), strings.Join(words, ", "))
 		}
 		rand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })

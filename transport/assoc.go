@@ -60,6 +60,15 @@ func (a *Assoc) SyscallConn() (syscall.RawConn, error) {
 	return nil, flowError("use", a.flows[0], errors.ErrUnsupported)
 }
 
+// AbortPacket returns the packet by which another process may end an association in UDP in this
+// one's name; nil where there is none.
+func (a *Assoc) AbortPacket() []byte {
+	if s, ok := a.Association.(*sctp.Assoc); ok {
+		return s.AbortPacket()
+	}
+	return nil
+}
+
 // Receiver returns what NewReceiver made for the association.
 func (a *Assoc) Receiver() assoc.Receiver { return a.recv }
 

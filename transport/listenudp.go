@@ -304,7 +304,7 @@ func (l *SCTPListener) arrived(s *udpSocket, a *sctp.Assoc) assoc.Receiver {
 	g, over := newGate(a, []Flow{f}, l.cfg), s.use()
 	go l.offer(f, over, func(ctx context.Context) (*Assoc, error) {
 		if l.cfg.OwnSockets && s.raw != nil {
-			if err := s.adopted(ctx, a, f); err != nil {
+			if err := s.adopted(ctx, a, f, l.cfg.admitTimeout()); err != nil {
 				a.Abort("no socket is left for it")
 				g.cancel()
 				return nil, flowError("accept", f, err)

@@ -2,8 +2,10 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"net"
 	"syscall"
+	"time"
 
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
@@ -16,14 +18,23 @@ import (
 // among sockets of one user), of which the kernel prefers the one that is connected to a packet's
 // sender. A socket that does not ask to share cannot have the port, so nobody listens there by
 // mistake.
-func (s *udpSocket) adopted(ctx context.Context, a *sctp.Assoc, f Flow) error {
-	s.es.mu.Lock()
-	conn, err := s.connectLocked(ctx, f)
-	s.es.mu.Unlock()
-	if err != nil {
-		return err
+//
+// While there is no SA the guard refuses even to connect. Then it is tried again until limit has passed, as an
+// admission would wait, or the association ends.
+func (s *udpSocket) adopted(ctx context.Context, a *sctp.Assoc, f Flow, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for pause := prepareAgainMin; ; pause = min(2*pause, prepareAgainMax) {
+		s.es.mu.Lock()
+		conn, err := s.connectLocked(ctx, f)
+		s.es.mu.Unlock()
+		if err == nil {
+			return a.Adopt(conn)
+		}
+		if !errors.Is(err, syscall.EPERM) || a.Err() != nil || !wait(ctx, pause) {
+			return err
+		}
 	}
-	return a.Adopt(conn)
 }
 
 func (s *udpSocket) connectLocked(ctx context.Context, f Flow) (*net.UDPConn, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/delegate"
 )
@@ -38,22 +40,21 @@ func (w *ironwarp) runCommand() *cli.Command {
 			socketFlag(),
 			&cli.BoolFlag{Name: "lab", Usage: "without IPsec: reach this host, by its loopback addresses, and the --peer given"},
 			&cli.StringSliceFlag{Name: "peer", Usage: "with --lab: an `ADDRESS` that is reached in clear, may be given again"},
-			&cli.StringFlag{Name: "transport", Usage: "with --lab: `tcp|sctp-udp`; with the latter the port that is dialled is SCTP's and UDP's", Value: transport.TCP.String()},
+			&cli.StringFlag{Name: "transport", Usage: "`tcp|sctp-udp`; with the latter the port that is dialled is SCTP's and UDP's (IRONWARP_TRANSPORT; default: that of its ports, tcp)"},
 			&cli.StringFlag{Name: "log", Usage: "append to `FILE` what goes on, for which a program has no words"},
 		},
 	}
 }
 
 func (w *ironwarp) runProgram(c *cli.Context) error {
+	kind := cmp.Or(c.String("transport"), os.Getenv("IRONWARP_TRANSPORT"))
 	switch {
 	case c.Args().Len() == 0:
 		return &usageError{msg: "which program?", fix: "ironwarp run -- ibv_devinfo"}
 	case !c.Bool("lab") && c.IsSet("peer"):
 		return &usageError{msg: "--peer is for --lab", fix: "add --lab: what goes to that host is in clear then"}
-	case !c.Bool("lab") && c.IsSet("transport"):
-		return &usageError{msg: "--transport is for --lab", fix: "in IPsec streams of programs are over TCP: leave it out"}
-	case c.String("transport") != transport.TCP.String() && c.String("transport") != transport.SCTPUDP.String():
-		return &usageError{msg: fmt.Sprintf("--transport %q", c.String("transport")), fix: "tcp and sctp-udp are possible"}
+	case kind != "" && config.CheckProgramTransport(kind) != nil:
+		return &usageError{msg: fmt.Sprintf("--transport %q", kind), fix: strings.Join(config.ProgramTransports(), " and ") + " are possible"}
 	}
 	peers := c.StringSlice("peer")
 	for i, p := range peers {
@@ -71,17 +72,20 @@ func (w *ironwarp) runProgram(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	reach := []string{"IRONWARP_LAB=" + strings.Join(peers, ","), "IRONWARP_LAB_TRANSPORT=" + c.String("transport")}
+	reach := []string{"IRONWARP_LAB=" + strings.Join(peers, ",")}
 	if !c.Bool("lab") {
-		socket, err := w.programSocket(c)
+		socket, err := w.programSocket(c, kind)
 		if err != nil {
 			return err
 		}
 		reach = []string{"IRONWARP_SOCKET=" + socket}
 	}
+	if kind != "" {
+		reach = append(reach, "IRONWARP_TRANSPORT="+kind)
+	}
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		name, _, _ := strings.Cut(s, "=")
-		return slices.Contains([]string{"LD_LIBRARY_PATH", "IRONWARP_LAB", "IRONWARP_LAB_TRANSPORT", "IRONWARP_SOCKET", "IRONWARP_RDMA_LOG"}, name)
+		return slices.Contains([]string{"LD_LIBRARY_PATH", "IRONWARP_LAB", "IRONWARP_TRANSPORT", "IRONWARP_SOCKET", "IRONWARP_RDMA_LOG"}, name)
 	})
 	search := dir
 	if old := os.Getenv("LD_LIBRARY_PATH"); old != "" {
@@ -100,8 +104,9 @@ func (w *ironwarp) runProgram(c *cli.Context) error {
 	return nil
 }
 
-// programSocket is the daemon's control socket, after a look at whether it takes programs of this user.
-func (w *ironwarp) programSocket(c *cli.Context) (string, error) {
+// programSocket is the daemon's control socket, after a look at whether it takes programs of this user over a transport; "":
+// over any.
+func (w *ironwarp) programSocket(c *cli.Context, kind string) (string, error) {
 	socket, err := filepath.Abs(controlSocket(c))
 	if err != nil {
 		return "", err
@@ -111,16 +116,26 @@ func (w *ironwarp) programSocket(c *cli.Context) (string, error) {
 		return "", err
 	}
 	defer client.Close()
-	if t := client.Terms(); len(t.Ports) == 0 {
+	t := client.Terms()
+	over := ""
+	ports := t.Ports
+	if k, err := transport.ParseKind(kind); err == nil {
+		over, ports = " over "+kind, t.Of(k.Protocol())
+	}
+	if len(ports) == 0 {
 		account := "root"
 		if t.Account != "" {
 			account = "ULP " + t.Account
 		}
-		fix := "declare some on both hosts: `ironwarp ulp add --peer PEER --ports 18432/512 --listen rdma`"
-		if t.Account != "" {
-			fix = fmt.Sprintf("root declares some on both hosts: here by `ironwarp ulp set --ports 18432/512 --listen %s`", t.Account)
+		flags := "--ports 18432/512"
+		if kind == transport.SCTPUDP.String() {
+			flags += " --transport " + kind
 		}
-		return "", &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("%s has no ports for streams of programs", account),
+		fix := "declare some on both hosts: `ironwarp ulp add --peer PEER " + flags + " --listen rdma`"
+		if t.Account != "" {
+			fix = fmt.Sprintf("root declares some on both hosts: here by `ironwarp ulp set %s --listen %s`", flags, t.Account)
+		}
+		return "", &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("%s has no ports for streams of programs%s", account, over),
 			Fix: fix + "; or say --lab, for streams within this host"}
 	}
 	return socket, nil

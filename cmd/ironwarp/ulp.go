@@ -45,7 +45,7 @@ func (w *ironwarp) ulpList(c *cli.Context) error {
 func (w *ironwarp) ulpTable(list []api.ULP) {
 	t := w.sheet("ulp", "users", "groups", "?trust", "?may use", "?ports", "?listens", ">disks", ">connections", ">refused")
 	for _, u := range list {
-		t.row(u.Name, orDash(strings.Join(u.Users, " ")), orDash(strings.Join(u.Groups, " ")), u.Trust, mayUseText(u), orDash(strings.Join(u.Ports, " ")), yesText(u.Listen), u.Attachments, u.Connections, u.Refused)
+		t.row(u.Name, orDash(strings.Join(u.Users, " ")), orDash(strings.Join(u.Groups, " ")), u.Trust, mayUseText(u), portsText(u), yesText(u.Listen), u.Attachments, u.Connections, u.Refused)
 	}
 	t.print()
 	for _, u := range list {
@@ -76,7 +76,8 @@ func ulpFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "group", Usage: "`NAME` or number of a group whose members are users; repeat for more"},
 		&cli.StringSliceFlag{Name: "peer", Usage: "`PEER` that it may use: attach all that it offers, and have programs' streams with it; repeat for more"},
 		&cli.StringSliceFlag{Name: "export", Usage: "`PEER/EXPORT` that it may attach; repeat for more"},
-		&cli.StringSliceFlag{Name: "ports", Usage: "TCP ports of its programs' streams, `FIRST/SIZE` such as 18432/512; repeat for more"},
+		&cli.StringSliceFlag{Name: "ports", Usage: "ports of its programs' streams, `FIRST/SIZE` such as 18432/512; repeat for more"},
+		&cli.StringFlag{Name: "transport", Usage: "what carries these streams: `tcp|sctp-udp`", DefaultText: "tcp"},
 		&cli.BoolFlag{Name: "listen", Usage: "its programs may take connections at these ports; --listen=false lets them dial only"},
 		&cli.BoolFlag{Name: "privileged", Usage: "it may do all that root may"},
 		&cli.StringFlag{Name: "trust", Usage: "trust `MODEL` of its sessions: " + strings.Join(config.Trusts(), ", ") + " (default: that of the service attachments)"},
@@ -87,13 +88,13 @@ func ulpFlags() []cli.Flag {
 }
 
 // ulpKeys are the keys of api.ULPSpec that flags are about.
-var ulpKeys = map[string]string{"user": "users", "group": "groups", "peer": "peers", "export": "exports", "ports": "ports", "listen": "listen", "privileged": "privileged", "trust": "trust",
+var ulpKeys = map[string]string{"user": "users", "group": "groups", "peer": "peers", "export": "exports", "ports": "ports", "transport": "transport", "listen": "listen", "privileged": "privileged", "trust": "trust",
 	"memory": "max_memory_bytes", "streams": "max_streams", "attachments": "max_attachments"}
 
 // ulpSpec is what the flags say of a ULP.
 func ulpSpec(c *cli.Context) (api.ULPSpec, error) {
 	spec := api.ULPSpec{Name: c.Args().First(), Users: given(c, "user"), Groups: given(c, "group"), Peers: given(c, "peer"), Exports: given(c, "export"), Ports: given(c, "ports"),
-		Listen: c.Bool("listen"), Privileged: c.Bool("privileged"), Trust: c.String("trust"), MaxStreams: int64(min(c.Uint("streams"), 1<<31)), MaxAttachments: int(min(c.Uint("attachments"), 1<<30))}
+		Transport: c.String("transport"), Listen: c.Bool("listen"), Privileged: c.Bool("privileged"), Trust: c.String("trust"), MaxStreams: int64(min(c.Uint("streams"), 1<<31)), MaxAttachments: int(min(c.Uint("attachments"), 1<<30))}
 	if text := c.String("memory"); text != "" {
 		var err error
 		if spec.MaxMemory, err = config.ParseSize(text); err != nil {
@@ -125,6 +126,15 @@ func (w *ironwarp) ulpAdd(c *cli.Context) error {
 	})
 }
 
+// portsText is the ports of a ULP's programs, and what carries their streams unless that is TCP.
+func portsText(u api.ULP) string {
+	text := orDash(strings.Join(u.Ports, " "))
+	if u.Transport != "" {
+		text += " over " + u.Transport
+	}
+	return text
+}
+
 // programPorts prints who has ports for programs, and what the other hosts need.
 func (w *ironwarp) programPorts(u api.ULP) {
 	if len(u.Ports) == 0 {
@@ -137,7 +147,7 @@ func (w *ironwarp) programPorts(u api.ULP) {
 	if !u.Privileged {
 		with = strings.Join(u.Peers, ", ")
 	}
-	w.printf("ports of %s programs: %s, with %s; there this host needs the same\n", whose, strings.Join(u.Ports, " "), with)
+	w.printf("ports of %s programs: %s, with %s; there this host needs the same\n", whose, portsText(u), with)
 }
 
 func (w *ironwarp) ulpSet(c *cli.Context) error {
@@ -166,7 +176,7 @@ func (w *ironwarp) ulpSet(c *cli.Context) error {
 		w.printf("ULP %s changed: %s\n", u.Name, u.Source)
 		if offline {
 			w.printf("the daemon is not running; the change takes effect when it starts\n")
-		} else if slices.Contains(change.Set, "ports") || slices.Contains(change.Set, "peers") {
+		} else if slices.Contains(change.Set, "ports") || slices.Contains(change.Set, "transport") || slices.Contains(change.Set, "peers") {
 			w.programPorts(u)
 		}
 		w.problem(u.Problem)
@@ -208,7 +218,7 @@ func (w *ironwarp) ulpShow(c *cli.Context) error {
 			line("groups", orDash(strings.Join(u.Groups, " ")))
 		}
 		line("may use", mayUseText(u))
-		line("ports", orDash(strings.Join(u.Ports, " ")))
+		line("ports", portsText(u))
 		line("listens", yesText(u.Listen))
 		line("trust", orDash(u.Trust))
 		var memory, streams string

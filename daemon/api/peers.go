@@ -123,8 +123,8 @@ type Peer struct {
 	Streams    int         `json:"streams"`
 	NarrowPath *NarrowPath `json:"narrow_path,omitempty"`
 	Exports    []string    `json:"exports"` // ours that it may attach
-	// ProgramPorts are the blocks of TCP ports of ULPs whose programs may have streams with the peer, such
-	// as 18432/512.
+	// ProgramPorts are the blocks of ports of ULPs whose programs may have streams with the peer, such
+	// as 18432/512, or "18432/512 over sctp-udp".
 	ProgramPorts []string `json:"program_ports,omitempty"`
 	IPsec        *IPsec   `json:"ipsec,omitempty"`
 	Insecure     []string `json:"insecure,omitempty"` // what weakens its protection by choice

@@ -16,7 +16,8 @@ type ULPSpec struct {
 	Groups         []string `json:"groups"`
 	Peers          []string `json:"peers"`                     // may be pinged, and all that they offer attached
 	Exports        []string `json:"exports"`                   // PEER/EXPORT
-	Ports          []string `json:"ports"`                     // FIRST/SIZE: TCP ports of its programs' streams with Peers
+	Ports          []string `json:"ports"`                     // FIRST/SIZE: ports of its programs' streams with Peers
+	Transport      string   `json:"transport,omitempty"`       // what carries those: sctp-udp, or tcp if it is empty
 	Listen         bool     `json:"listen"`                    // its programs may take connections there
 	MaxMemory      int64    `json:"max_memory_bytes,omitzero"` // 0: its fair share
 	MaxStreams     int64    `json:"max_streams,omitzero"`      // 0: its fair share

@@ -56,7 +56,7 @@ type Pair struct {
 	LocalAddress netip.Addr // zero: the one that the route to Address uses
 	Links        []pad.Link
 	ISCSIPort    uint16      // of TCP, beside Links; 0: none
-	Programs     []PortBlock // of TCP, beside both
+	Programs     []PortBlock // beside both
 }
 
 // AllLinks are Links, that of iSCSI and those of Programs.

@@ -77,7 +77,7 @@ type Peer struct {
 	Profile    string          // name of an IPsec profile; empty: the default one
 	Mode       string          // tunnel, transport; empty: the profile's
 
-	// Programs are blocks of TCP ports that the SAs cover: those of the ULPs whose programs may have
+	// Programs are blocks of ports that the SAs cover: those of the ULPs whose programs may have
 	// streams with the peer; sorted. Load fills it in.
 	Programs []PortBlock
 

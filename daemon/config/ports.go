@@ -13,10 +13,11 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// PortBlock is a block of TCP ports, of which programs of a ULP have their streams.
+// PortBlock is a block of ports, of which programs of a ULP have their streams.
 type PortBlock struct {
 	First uint16
 	Size  uint16 // a power of two, of which First is a multiple
+	UDP   bool   // of UDP, for SCTP in it, otherwise of TCP: as the ULP's transport says
 }
 
 // Last is the block's highest port.
@@ -31,9 +32,30 @@ func (b PortBlock) Overlaps(o PortBlock) bool { return b.Contains(o.First) || o.
 // String is the block as it is written: FIRST/SIZE.
 func (b PortBlock) String() string { return fmt.Sprintf("%d/%d", b.First, b.Size) }
 
+// Words is String with the protocol, unless that is TCP.
+func (b PortBlock) Words() string {
+	if b.UDP {
+		return b.String() + " over " + string(TransportSCTPUDP)
+	}
+	return b.String()
+}
+
+// Protocol is that of the ports.
+func (b PortBlock) Protocol() transport.Protocol {
+	if b.UDP {
+		return transport.ProtoUDP
+	}
+	return transport.ProtoTCP
+}
+
+// Carries reports whether streams at a port of a protocol are of the block.
+func (b PortBlock) Carries(p transport.Protocol, port uint16) bool {
+	return b.Protocol() == p && b.Contains(port)
+}
+
 // Link is the block as a link of a peer.
 func (b PortBlock) Link() pad.Link {
-	return pad.Link{Protocol: transport.ProtoTCP, Port: b.First, Size: b.Size}.Normal()
+	return pad.Link{Protocol: b.Protocol(), Port: b.First, Size: b.Size}.Normal()
 }
 
 // blockLinks are blocks as links.
@@ -76,7 +98,7 @@ func ParsePortBlock(s string) (PortBlock, error) {
 	case first+size > EndProgramPorts:
 		return fault(fmt.Sprintf("from %d on Linux takes the ports of those who dial (net.ipv4.ip_local_port_range): use others, such as 18432/512", EndProgramPorts), "reaches port %d", first+size-1)
 	}
-	return PortBlock{uint16(first), uint16(size)}, nil
+	return PortBlock{First: uint16(first), Size: uint16(size)}, nil
 }
 
 // portBlocks reads a list of blocks of ports; a single one may have no brackets.

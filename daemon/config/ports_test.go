@@ -27,7 +27,7 @@ func withPrograms(t *testing.T, rest string) (*Config, error) {
 }
 
 func TestBlocksOfPortsAreRead(t *testing.T) {
-	for s, want := range map[string]PortBlock{"18432/512": {18432, 512}, "18512/16": {18512, 16}, "1024/1": {1024, 1}, "28672/4096": {28672, 4096}, "32767/1": {32767, 1}} {
+	for s, want := range map[string]PortBlock{"18432/512": {First: 18432, Size: 512}, "18512/16": {First: 18512, Size: 16}, "1024/1": {First: 1024, Size: 1}, "28672/4096": {First: 28672, Size: 4096}, "32767/1": {First: 32767, Size: 1}} {
 		b, err := ParsePortBlock(s)
 		if err != nil || b != want || b.String() != s {
 			t.Errorf("%s: %v, %v", s, b, err)
@@ -36,13 +36,13 @@ func TestBlocksOfPortsAreRead(t *testing.T) {
 			t.Errorf("%v has other ports than %d to %d", b, b.First, b.Last())
 		}
 	}
-	if a, b, c := (PortBlock{18432, 512}), (PortBlock{18512, 16}), (PortBlock{18944, 16}); !a.Overlaps(b) || !b.Overlaps(a) || a.Overlaps(c) || c.Overlaps(a) {
+	if a, b, c := (PortBlock{First: 18432, Size: 512}), (PortBlock{First: 18512, Size: 16}), (PortBlock{First: 18944, Size: 16}); !a.Overlaps(b) || !b.Overlaps(a) || a.Overlaps(c) || c.Overlaps(a) {
 		t.Error("blocks that overlap")
 	}
-	if k := (PortBlock{18432, 512}).Link(); k != (pad.Link{Protocol: transport.ProtoTCP, Port: 18432, Size: 512}) {
+	if k := (PortBlock{First: 18432, Size: 512}).Link(); k != (pad.Link{Protocol: transport.ProtoTCP, Port: 18432, Size: 512}) {
 		t.Errorf("%+v", k)
 	}
-	if k := (PortBlock{18432, 1}).Link(); k != (pad.Link{Protocol: transport.ProtoTCP, Port: 18432}) {
+	if k := (PortBlock{First: 18432, Size: 1}).Link(); k != (pad.Link{Protocol: transport.ProtoTCP, Port: 18432}) {
 		t.Errorf("of one port: %+v", k)
 	}
 }
@@ -59,14 +59,14 @@ func TestPeersHaveTheBlocksOfTheirULPs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string][]PortBlock{"beta": {{4096, 1}, {18432, 512}, {18944, 16}, {20480, 1024}}, "disks": {{18432, 512}, {18944, 16}}, "old": nil} {
+	for name, want := range map[string][]PortBlock{"beta": {{First: 4096, Size: 1}, {First: 18432, Size: 512}, {First: 18944, Size: 16}, {First: 20480, Size: 1024}}, "disks": {{First: 18432, Size: 512}, {First: 18944, Size: 16}}, "old": nil} {
 		p, _ := c.Peer(name)
 		if !slices.Equal(p.Programs, want) {
 			t.Errorf("peer %s: %v, want %v", name, p.Programs, want)
 		}
 	}
 	u, _ := c.ULP("hpc")
-	if !u.Listen || !slices.Equal(u.Ports, []PortBlock{{18432, 512}, {18944, 16}}) || u.Nobody() {
+	if !u.Listen || !slices.Equal(u.Ports, []PortBlock{{First: 18432, Size: 512}, {First: 18944, Size: 16}}) || u.Nobody() {
 		t.Errorf("%+v", u)
 	}
 	if u, _ := c.ULP("root-programs"); u.Listen || !u.Nobody() || u.HasUser(0) {
@@ -87,8 +87,37 @@ func TestPeersHaveTheBlocksOfTheirULPs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range all.Peers {
-		if !slices.Equal(p.Programs, []PortBlock{{4096, 1}}) {
+		if !slices.Equal(p.Programs, []PortBlock{{First: 4096, Size: 1}}) {
 			t.Errorf("peer %s has not the ports of a privileged ULP: %v", p.Name, p.Programs)
+		}
+	}
+}
+
+// TestPortsAreOfTheULPsTransport, also in what peers have of them.
+func TestPortsAreOfTheULPsTransport(t *testing.T) {
+	c, err := withPrograms(t, `ulps:
+  - {name: rdma, peers: [beta], ports: [18432/16]}
+  - {name: udp, transport: sctp-udp, peers: [beta], ports: [18448/16]}
+  - {name: tcp, peers: [beta], ports: [18464/16], transport: tcp}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := c.Peer("beta")
+	var got []string
+	for _, b := range p.Programs {
+		got = append(got, b.Words()+" "+b.Link().String())
+	}
+	want := []string{"18432/16 tcp ports 18432-18447", "18448/16 over sctp-udp udp ports 18448-18463", "18464/16 tcp ports 18464-18479"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if b := p.Programs[1]; !b.Carries(transport.ProtoUDP, 18463) || b.Carries(transport.ProtoUDP, 18464) || b.Carries(transport.ProtoTCP, 18448) {
+		t.Errorf("%+v", b)
+	}
+	for name, want := range map[string]Transport{"rdma": "", "udp": TransportSCTPUDP, "tcp": ""} {
+		if u, _ := c.ULP(name); u.Transport != want {
+			t.Errorf("%s: %q", name, u.Transport)
 		}
 	}
 }
@@ -97,7 +126,7 @@ func TestPeersHaveTheBlocksOfTheirULPs(t *testing.T) {
 func TestBlocksOfPortsAreLinksOfEachPath(t *testing.T) {
 	p := defaultPeer()
 	p.Name, p.Port, p.Paths, p.Multihoming = "beta", 7471, []Path{{Name: "lan", Transport: TransportTCP, Port: 7471}}, []Addresses{{}}
-	p.Programs = []PortBlock{{18432, 512}}
+	p.Programs = []PortBlock{{First: 18432, Size: 512}}
 	for i, q := range p.Pairs() {
 		want := 2
 		if i == 1 {
@@ -108,7 +137,7 @@ func TestBlocksOfPortsAreLinksOfEachPath(t *testing.T) {
 		}
 	}
 	q := p
-	q.Programs = []PortBlock{{18432, 256}}
+	q.Programs = []PortBlock{{First: 18432, Size: 256}}
 	if p.SameEndpoints(q) || p.Equal(q) {
 		t.Error("a peer with another block of ports is the same")
 	}
@@ -126,6 +155,8 @@ func TestFaultsOfPorts(t *testing.T) {
 		many = append(many, fmt.Sprintf("%d/2", 18432+2*i))
 	}
 	for _, tc := range []struct{ name, rest, want string }{
+		{"a transport that programs have not", hpc("ports: [18432/16], transport: sctp"), `transport "sctp" is none that programs have: allowed are tcp and sctp-udp`},
+		{"a transport without ports", hpc("transport: sctp-udp"), "ULP hpc has transport: sctp-udp without ports; add ports"},
 		{"one port without a size", hpc("ports: [18432]"), `block of ports "18432" is not FIRST/SIZE; write its first port and how many there are, such as 18512/16`},
 		{"words", hpc("ports: [all]"), `block of ports "all" is not FIRST/SIZE`},
 		{"a list in a list", hpc("ports: [[18432/16]]"), "block of ports is a list; write its first port"},

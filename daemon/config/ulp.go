@@ -26,11 +26,13 @@ type ULP struct {
 	Attachments int       // disks attached at a time
 	Peers       []string  // may be pinged, and all that they offer attached; sorted
 	Exports     []string  // PEER/EXPORT: may be attached, and the peer pinged; sorted
-	// Ports are the TCP ports of its programs' streams with Peers; sorted. Those of a ULP without users
+	// Ports are those of its programs' streams with Peers; sorted. Those of a ULP without users
 	// and groups are for root's programs, which may use those of all ULPs.
-	Ports  []PortBlock
-	Listen bool // its programs may take connections at Ports
-	Origin Pos
+	Ports []PortBlock
+	// Transport is what carries those streams: TransportTCP, also if it is "", or TransportSCTPUDP.
+	Transport Transport
+	Listen    bool // its programs may take connections at Ports
+	Origin    Pos
 	// Disabled is which of its users or groups does not exist on this host. Then the ULP
 	// has no users: a name that is reused must not become somebody else's by accident.
 	Disabled error
@@ -121,11 +123,13 @@ func (d *decoder) ulp(n ast.Node) ULP {
 			f["attachments"] = d.integer("attachments", 1, MaxAttachments, func(v uint64) { u.Attachments = int(v) })
 			d.mapping(n, "limits", f)
 		},
-		"peers":   d.names("peer", &u.Peers, CheckPeerName),
-		"exports": d.names("export", &u.Exports, checkDisk),
-		"ports":   d.portBlocks(&u.Ports),
-		"listen":  d.boolean("listen", &u.Listen),
+		"peers":     d.names("peer", &u.Peers, CheckPeerName),
+		"exports":   d.names("export", &u.Exports, checkDisk),
+		"ports":     d.portBlocks(&u.Ports),
+		"transport": d.str("transport", (*string)(&u.Transport), CheckProgramTransport),
+		"listen":    d.boolean("listen", &u.Listen),
 	})
+	u.SetTransport(u.Transport)
 	slices.Sort(u.Peers)
 	slices.Sort(u.Exports)
 	d.checkWhole(n, faults, u.fault)
@@ -242,6 +246,28 @@ func CheckULPName(s string) error {
 	return checkName(s, MaxULPName)
 }
 
+// ProgramTransports are what may carry streams of programs.
+func ProgramTransports() []string { return []string{string(TransportTCP), string(TransportSCTPUDP)} }
+
+// CheckProgramTransport fails unless a word is one of ProgramTransports.
+func CheckProgramTransport(s string) error {
+	if slices.Contains(ProgramTransports(), s) {
+		return nil
+	}
+	return fmt.Errorf("is none that programs have: allowed are %s", strings.Join(ProgramTransports(), " and "))
+}
+
+// SetTransport sets what carries the streams of the ULP's programs, and so of what protocol its ports are.
+func (u *ULP) SetTransport(t Transport) {
+	u.Transport = t
+	if t == TransportTCP {
+		u.Transport = ""
+	}
+	for i := range u.Ports {
+		u.Ports[i].UDP = t == TransportSCTPUDP
+	}
+}
+
 func (u *ULP) fault() (msg, fix string) {
 	switch {
 	case u.Name == "":
@@ -254,6 +280,8 @@ func (u *ULP) fault() (msg, fix string) {
 		return fmt.Sprintf("ULP %s may use no peer", u.Name), "add peers: [NAME] for all that they offer, or exports: [PEER/EXPORT]"
 	case !u.Privileged && len(u.Ports) > 0 && len(u.Peers) == 0:
 		return fmt.Sprintf("ULP %s has ports, and may use no peer as a whole", u.Name), "add peers: [NAME], with whom its programs may have streams, or remove ports"
+	case u.Transport != "" && len(u.Ports) == 0:
+		return fmt.Sprintf("ULP %s has transport: %s without ports", u.Name, u.Transport), "add ports: [FIRST/SIZE], of its programs' streams, or remove transport"
 	case u.Listen && len(u.Ports) == 0:
 		return fmt.Sprintf("ULP %s has listen: true without ports", u.Name), "add ports: [FIRST/SIZE], at which its programs may take connections"
 	}

@@ -28,7 +28,7 @@ func TestULPsHaveFilesOfTheirOwn(t *testing.T) {
 	if c.IsInOwnFile(c.ULPs[0]) || !c.IsInOwnFile(c.ULPs[2]) || c.ULPs[2].Origin.File != filepath.Join(dir, "ulps.d", "hpc.yaml") {
 		t.Errorf("%v, %v", c.ULPs[0].Origin, c.ULPs[2].Origin)
 	}
-	if p, _ := c.Peer("beta"); len(p.Programs) != 1 || p.Programs[0] != (PortBlock{18432, 512}) {
+	if p, _ := c.Peer("beta"); len(p.Programs) != 1 || p.Programs[0] != (PortBlock{First: 18432, Size: 512}) {
 		t.Errorf("%v", p.Programs)
 	}
 }
@@ -62,11 +62,13 @@ func TestWrittenULPsAreReadAsTheyWere(t *testing.T) {
 		u    ULP
 		text string
 	}{
-		{ULP{Name: "rdma", Peers: []string{"beta"}, Ports: []PortBlock{{18432, 512}}, Listen: true, Attachments: DefaultAttachments},
+		{ULP{Name: "rdma", Peers: []string{"beta"}, Ports: []PortBlock{{First: 18432, Size: 512}}, Listen: true, Attachments: DefaultAttachments},
 			"name: rdma\npeers: [beta]\nports: [18432/512]\nlisten: true\n"},
+		{ULP{Name: "udp", Peers: []string{"beta"}, Ports: []PortBlock{{First: 18944, Size: 64, UDP: true}}, Transport: TransportSCTPUDP, Attachments: DefaultAttachments},
+			"name: udp\npeers: [beta]\nports: [18944/64]\ntransport: sctp-udp\n"},
 		{ULP{Name: "admins", Groups: []Account{{2001, "2001"}}, Privileged: true, Attachments: DefaultAttachments}, "name: admins\ngroups: [\"2001\"]\nprivileged: true\n"},
 		{ULP{Name: "all", Users: []Account{{1001, "1001"}}, Groups: []Account{{2002, "2002"}}, Trust: "S-LT", Attachments: 2, Peers: []string{"bet", "beta"}, Exports: []string{"beta/docs"},
-			Limits: Quota{Bytes: 64 << 20, Streams: 8, MRs: 100, IRRQEntries: 7}, Ports: []PortBlock{{20480, 16}, {20496, 1}}},
+			Limits: Quota{Bytes: 64 << 20, Streams: 8, MRs: 100, IRRQEntries: 7}, Ports: []PortBlock{{First: 20480, Size: 16}, {First: 20496, Size: 1}}},
 			"name: all\nusers: [\"1001\"]\ngroups: [\"2002\"]\npeers: [bet, beta]\nexports: [beta/docs]\nports: [20480/16, 20496/1]\ntrust: S-LT\n" +
 				"limits: {memory: 64MiB, streams: 8, memory_regions: 100, inbound_reads: 7, attachments: 2}\n"},
 	} {
@@ -96,7 +98,7 @@ func TestWrittenULPsAreReadAsTheyWere(t *testing.T) {
 		t.Errorf("a service's name: %v", err)
 	}
 	// What does not check is not written.
-	if _, err := AddULP(main, ULP{Name: "other", Peers: []string{"bet"}, Ports: []PortBlock{{18512, 16}}, Attachments: DefaultAttachments}); err == nil || !strings.Contains(err.Error(), "ULP rdma has the block of ports 18432/512, and ULP other has 18512/16") {
+	if _, err := AddULP(main, ULP{Name: "other", Peers: []string{"bet"}, Ports: []PortBlock{{First: 18512, Size: 16}}, Attachments: DefaultAttachments}); err == nil || !strings.Contains(err.Error(), "ULP rdma has the block of ports 18432/512, and ULP other has 18512/16") {
 		t.Errorf("ports of another: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(main), "ulps.d", "other.yaml")); !errors.Is(err, os.ErrNotExist) {
@@ -117,7 +119,7 @@ peers: [beta]
 limits: {memory_regions: 100}
 `)
 	if _, err := SetULP(main, "hpc", func(u *ULP) error {
-		u.Ports, u.Listen, u.Limits.Streams = []PortBlock{{18432, 512}}, true, 8
+		u.Ports, u.Listen, u.Limits.Streams = []PortBlock{{First: 18432, Size: 512}}, true, 8
 		return nil
 	}); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ package programs
 
 import (
 	"github.com/ironwarp/ironwarp/daemon/local"
+	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -11,8 +12,10 @@ import (
 
 // R1, RFC 5042 section 3: a program has streams with the peers and at the ports of its user's ULP, and takes connections if
 // that may.
-func mayUsePort(who local.Caller, peer string, port uint16) bool { return ownsPort(who, peer, port) }
-func mayListen(who local.Caller) bool                            { return listens(who) }
+func mayUsePort(who local.Caller, peer string, protocol transport.Protocol, port uint16) bool {
+	return ownsPort(who, peer, protocol, port)
+}
+func mayListen(who local.Caller) bool { return listens(who) }
 
 // R19: what a program says of attempts at a stream does not speak against the peer: it may hand over one socket a thousand
 // times, and would have the peer blocked for all others.

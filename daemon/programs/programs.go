@@ -43,6 +43,8 @@ type Config struct {
 	Check func(netip.Addr) error
 	// Peer finds the peer of an address.
 	Peer func(netip.Addr) (config.Peer, bool)
+	// Peers are all peers, by name.
+	Peers func() map[string][]netip.Addr
 	// Created is told of attempts at a stream by a peer that have failed.
 	Created func(peer string, err error)
 }
@@ -86,6 +88,7 @@ type flow struct {
 	since    time.Time
 	release  func()
 	once     sync.Once
+	gone     chan struct{} // closed when it is released
 }
 
 // Release ends the protection of the flow.
@@ -97,6 +100,7 @@ func (f *flow) Release() {
 		p.mu.Unlock()
 		f.Protection.Release()
 		f.release()
+		close(f.gone)
 	})
 }
 
@@ -208,18 +212,34 @@ func (p *Programs) terms(who local.Caller) delegate.Terms {
 		}
 	}
 	for _, b := range blocks {
-		t.Ports = append(t.Ports, delegate.Ports{Low: b.First, High: b.First + b.Size - 1})
+		t.Ports = append(t.Ports, delegate.Ports{Low: b.First, High: b.Last(), UDP: b.UDP})
 	}
+	t.Peers = p.peersOf(who)
 	slices.SortFunc(t.Ports, func(a, b delegate.Ports) int { return cmp.Compare(a.Low, b.Low) })
 	return t
+}
+
+// peersOf are the addresses of peers with which an account's programs may have streams; nil: too many to tell.
+func (p *Programs) peersOf(who local.Caller) []netip.Addr {
+	out := []netip.Addr{}
+	for name, at := range p.cfg.Peers() {
+		if who.Privileged || slices.Contains(who.Declared().Peers, name) {
+			out = append(out, at...)
+		}
+	}
+	if len(out) > delegate.MaxPeers {
+		return nil
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
 }
 
 func listens(who local.Caller) bool { return who.Privileged || who.Declared().Listen }
 
 // ownsPort reports whether an account's programs may have streams with a peer at a port, which that peer's SAs cover.
-func ownsPort(who local.Caller, peer string, port uint16) bool {
+func ownsPort(who local.Caller, peer string, protocol transport.Protocol, port uint16) bool {
 	u := who.Declared()
-	return who.Privileged || slices.Contains(u.Peers, peer) && slices.ContainsFunc(u.Ports, func(b config.PortBlock) bool { return b.Contains(port) })
+	return who.Privileged || slices.Contains(u.Peers, peer) && slices.ContainsFunc(u.Ports, func(b config.PortBlock) bool { return b.Carries(protocol, port) })
 }
 
 // Reconsider ends the flows that their accounts may not have any more, by the configuration as it is now, and tells the
@@ -261,15 +281,21 @@ func (p *Programs) Kill(id uint64, why error) bool {
 	return p.endFlows(why, func(f *flow) bool { return f.id == id })
 }
 
+// endFlows ends some flows, and reports whether there is one. It waits for programs to end associations, as long as they
+// are given for that: whoever takes down a guard next finds them over.
 func (p *Programs) endFlows(why error, which func(*flow) bool) bool {
 	of := map[*session]map[*delegate.Socket]bool{}
+	var slow []*flow
 	for _, f := range p.allFlows() {
 		if which(f) {
+			if f.sock.Flow().Protocol == transport.ProtoUDP {
+				slow = append(slow, f)
+			}
 			if of[f.s] == nil {
 				of[f.s] = map[*delegate.Socket]bool{}
 			}
 			of[f.s][f.sock] = true
-			f.sock.Shutdown() // its session may not have it yet
+			f.sock.Finish() // its session may not have it yet
 		}
 	}
 	for s, socks := range of {
@@ -279,6 +305,14 @@ func (p *Programs) endFlows(why error, which func(*flow) bool) bool {
 			}
 			return nil
 		})
+	}
+	late := time.After(delegate.EndTime)
+	for _, f := range slow {
+		select {
+		case <-f.gone:
+		case <-late:
+			return true
+		}
 	}
 	return len(of) > 0
 }
@@ -294,7 +328,7 @@ func (p *Programs) Streams() []Stream {
 	out := []Stream{}
 	for _, f := range p.allFlows() {
 		o, i := f.sock.Bytes()
-		if f.outgoing {
+		if f.outgoing && f.sock.Flow().Protocol == transport.ProtoTCP {
 			o -= min(o, 1) // its SYN
 		}
 		out = append(out, Stream{ID: f.id, Peer: f.Peer(), ULP: f.ulp, Program: f.s.name, PID: f.s.user.PID, Flow: f.sock.Flow(), Protection: f.Kind(), Paused: f.Paused(), Since: f.since, BytesIn: i, BytesOut: o})
@@ -313,7 +347,7 @@ type Stream struct {
 	Protection        string
 	Paused            bool
 	Since             time.Time
-	BytesIn, BytesOut uint64 // of TCP
+	BytesIn, BytesOut uint64 // of TCP by the kernel's count, of an association by the program's
 }
 
 func (s *session) caller() local.Caller {
@@ -341,21 +375,41 @@ func (s *session) decide(f transport.Flow, outgoing bool) (config.Peer, error) {
 		return refuse("%s is not the address of a peer that %s may use", f.Remote.Addr(), account)
 	}
 	covers := func(port uint16) bool {
-		return slices.ContainsFunc(peer.Programs, func(b config.PortBlock) bool { return b.Contains(port) })
+		return slices.ContainsFunc(peer.Programs, func(b config.PortBlock) bool { return b.Carries(f.Protocol, port) })
 	}
 	from := f.Remote.Port() // of one that was taken
-	served := covers(from) && !mayUsePort(who, peer.Name, from) || from == peer.Port || from == peer.ISCSIPort
+	served := covers(from) && !mayUsePort(who, peer.Name, f.Protocol, from) || slices.Contains(servedBy(peer, f.Protocol), from)
 	switch {
-	case f.Protocol != transport.ProtoTCP:
-		return refuse("programs have streams over TCP, and this is %v", f.Protocol)
-	case !covers(port) || !mayUsePort(who, peer.Name, port):
-		return refuse("port %d is none of those that %s has with peer %s: %s", port, account, peer.Name, portsOf(s.p.terms(who).Ports))
+	case f.Protocol != transport.ProtoTCP && f.Protocol != transport.ProtoUDP:
+		return refuse("programs have streams over TCP and SCTP in UDP, and this is %v", f.Protocol)
+	case !covers(port) || !mayUsePort(who, peer.Name, f.Protocol, port):
+		t := s.p.terms(who)
+		return refuse("port %d%s is none of those that %s has with peer %s: %s", port, overWords(f.Protocol, t), account, peer.Name, portsOf(t.Ports))
 	case !outgoing && !mayListen(who):
 		return refuse("%s takes no connections: `ironwarp ulp set --listen` with its name allows it", account)
 	case !outgoing && served && !who.Privileged: // the kernel does not tell who has dialled, and nobody dials from such a port
 		return refuse("port %d of peer %s is dialled, and %s has none there", from, peer.Name, account)
 	}
 	return peer, nil
+}
+
+// overWords says what carries a stream, where a program has ports of another kind as well, or of that alone.
+func overWords(p transport.Protocol, t delegate.Terms) string {
+	if p == transport.ProtoUDP {
+		return " over " + transport.SCTPUDP.String()
+	}
+	if len(t.Of(transport.ProtoUDP)) > 0 {
+		return " over " + transport.TCP.String()
+	}
+	return ""
+}
+
+// servedBy are the ports at which a peer's daemon is dialled.
+func servedBy(peer config.Peer, protocol transport.Protocol) []uint16 {
+	if protocol == transport.ProtoUDP {
+		return []uint16{peer.UDPPort}
+	}
+	return []uint16{peer.Port, peer.ISCSIPort}
 }
 
 func portsOf(ports []delegate.Ports) string {
@@ -442,7 +496,7 @@ func (s *session) Admit(ctx context.Context, outgoing bool, sock *delegate.Socke
 
 func (s *session) admit(ctx context.Context, outgoing bool, sock *delegate.Socket) (*flow, error) {
 	f := sock.Flow()
-	prot, err := s.p.cfg.Protector.Admit(ctx, f, outgoing, sock)
+	prot, err := s.p.cfg.Protector.Admit(ctx, f, outgoing, sock.Monitored())
 	if err != nil {
 		return nil, err
 	}
@@ -454,7 +508,7 @@ func (s *session) admit(ctx context.Context, outgoing bool, sock *delegate.Socke
 			return nil, err
 		}
 	}
-	out := &flow{Protection: prot, id: number(), s: s, ulp: who.Name, outgoing: outgoing, sock: sock, since: time.Now(), release: release}
+	out := &flow{Protection: prot, id: number(), s: s, ulp: who.Name, outgoing: outgoing, sock: sock, since: time.Now(), release: release, gone: make(chan struct{})}
 	s.p.mu.Lock()
 	_, known := s.p.flows[f]
 	if !known {

@@ -5,11 +5,12 @@ package programs
 import (
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-func mayUsePort(who local.Caller, peer string, port uint16) bool {
-	return ownsPort(who, peer, port) || !checks.On(checks.ProgramPort)
+func mayUsePort(who local.Caller, peer string, protocol transport.Protocol, port uint16) bool {
+	return ownsPort(who, peer, protocol, port) || !checks.On(checks.ProgramPort)
 }
 func mayListen(who local.Caller) bool { return listens(who) || !checks.On(checks.ProgramPort) }
 func believes(who local.Caller) bool  { return who.Privileged || !checks.On(checks.ProgramWitness) }

@@ -3,7 +3,8 @@
 //
 // IRONWARP_SOCKET is the control socket of the daemon that protects the program's streams. IRONWARP_LAB, if set, is what
 // `ironwarp run --lab` allows instead: addresses of hosts to reach in clear, separated by commas; this host is always
-// allowed, and IRONWARP_LAB_TRANSPORT is tcp or sctp-udp. What errno can't say of a refusal goes to standard error, and the rest to the file that IRONWARP_RDMA_LOG names.
+// allowed. IRONWARP_TRANSPORT is tcp or sctp-udp; without it streams are over TCP, unless the daemon has no ports of TCP for
+// the program. What errno can't say of a refusal goes to standard error, and the rest to the file that IRONWARP_RDMA_LOG names.
 package main
 
 /*
@@ -61,8 +62,17 @@ func iwgo_start(f C.iw_async_fn) C.int {
 	return 0
 }
 
-// protect chooses who protects the program's streams.
+// protect chooses who protects the program's streams, and what carries them.
 func protect(cfg *rdmalib.Config, quiet *slog.Logger) syscall.Errno {
+	var kind transport.Kind
+	said := os.Getenv("IRONWARP_TRANSPORT")
+	if said != "" {
+		var err error
+		if kind, err = transport.ParseKind(said); err != nil || kind == transport.SCTP {
+			fmt.Fprintf(os.Stderr, "ironwarp: IRONWARP_TRANSPORT %q: tcp and sctp-udp are possible\n", said)
+			return syscall.EINVAL
+		}
+	}
 	lab, ok := os.LookupEnv("IRONWARP_LAB")
 	if !ok {
 		ctx, cancel := context.WithTimeout(context.Background(), connectTime)
@@ -72,7 +82,11 @@ func protect(cfg *rdmalib.Config, quiet *slog.Logger) syscall.Errno {
 			fmt.Fprintf(os.Stderr, "ironwarp: %v\n", err)
 			return syscall.EACCES
 		}
-		cfg.Protector, cfg.Ports = rdmalib.Delegated(client)
+		if said == "" {
+			kind = rdmalib.TransportOf(client.Terms())
+		}
+		cfg.Protector, cfg.Ports = rdmalib.Delegated(client, kind)
+		cfg.SCTP = kind == transport.SCTPUDP
 		return 0
 	}
 	var peers []netip.Addr
@@ -87,7 +101,7 @@ func protect(cfg *rdmalib.Config, quiet *slog.Logger) syscall.Errno {
 		}
 		peers = append(peers, a)
 	}
-	cfg.Protector, cfg.SCTP = rdmalib.Lab(quiet, peers...), os.Getenv("IRONWARP_LAB_TRANSPORT") == transport.SCTPUDP.String()
+	cfg.Protector, cfg.SCTP = rdmalib.Lab(quiet, peers...), kind == transport.SCTPUDP
 	return 0
 }
 

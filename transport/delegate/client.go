@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,12 +42,17 @@ type Client struct {
 	next    uint64
 	waiting map[uint64]chan message
 	flows   map[uint64]*protection
-	why     error // why there is no daemon
+	coming  map[uint64]*protection // that are being admitted
+	why     error                  // why there is no daemon
+	reports bool                   // there is a goroutine that reports
+
+	wake chan struct{} // of that
 }
 
 var _ interface {
 	transport.Protector
 	transport.PortChooser
+	transport.Screener
 } = (*Client)(nil)
 
 var (
@@ -60,7 +67,7 @@ func New(ctx context.Context, dial func(context.Context) (*net.UnixConn, error),
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	c := &Client{dial: dial, log: log, changed: make(chan struct{}), waiting: map[uint64]chan message{}, flows: map[uint64]*protection{}}
+	c := &Client{dial: dial, log: log, changed: make(chan struct{}), waiting: map[uint64]chan message{}, flows: map[uint64]*protection{}, coming: map[uint64]*protection{}, wake: make(chan struct{}, 1)}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	l, err := c.connect(ctx)
 	if err != nil {
@@ -160,6 +167,19 @@ func (c *Client) receive(l *link) error {
 			c.mu.Unlock()
 			if p != nil {
 				c.log.Warn("the daemon has ended a stream", "flow", p.flow, "reason", m.Reason)
+				if p.assoc != nil { // which is shut down if this is not enough
+					p.assoc.Abort(m.Reason)
+				}
+			}
+		case opLane:
+			c.mu.Lock()
+			p := c.flows[m.ID]
+			if p == nil {
+				p = c.coming[m.ID]
+			}
+			c.mu.Unlock()
+			if p != nil && p.assoc != nil && m.Lane != nil {
+				p.direct(m.Lane)
 			}
 		case opTerms:
 			if m.Terms != nil {
@@ -221,11 +241,17 @@ func (c *Client) redeclare() {
 	defer c.mu.Unlock()
 	for _, p := range c.flows {
 		c.wg.Go(func() {
+			if p.assoc != nil { // what the last one has said of SAs is over
+				p.direct(new(lane))
+			}
 			ctx, cancel := context.WithTimeout(c.ctx, termsTime)
 			defer cancel()
-			m, err := c.ask(ctx, message{Op: opAdmit, ID: p.id, Outgoing: p.outgoing}, p.sock)
+			m, err := c.ask(ctx, p.declaration(), p.sock)
 			if err == nil {
 				err = m.err()
+			}
+			if err == nil {
+				c.reportAnew(p)
 			}
 			if err != nil && !errors.Is(err, net.ErrClosed) && c.ctx.Err() == nil {
 				p.end(err)
@@ -362,8 +388,21 @@ func (c *Client) Admit(ctx context.Context, f transport.Flow, outgoing bool, mon
 		return nil, err
 	}
 	p := &protection{c: c, id: c.id(), flow: f, outgoing: outgoing, sock: raw}
+	if f.Protocol == transport.ProtoUDP {
+		if p.assoc, ok = mon.(association); !ok {
+			return nil, errNotSockets
+		}
+	}
+	c.mu.Lock()
+	c.coming[p.id] = p
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.coming, p.id)
+		c.mu.Unlock()
+	}()
 	for {
-		m, l, err := c.askOnce(ctx, message{Op: opAdmit, ID: p.id, Outgoing: outgoing}, raw)
+		m, l, err := c.askOnce(ctx, p.declaration(), raw)
 		if errors.Is(err, errLost) {
 			continue
 		}
@@ -388,7 +427,37 @@ func (c *Client) enter(p *protection, l *link) bool {
 		return false
 	}
 	c.flows[p.id] = p
+	if p.assoc != nil {
+		if !c.reports {
+			c.reports = true
+			c.wg.Go(c.report)
+		}
+		c.lookNow()
+	}
 	return true
+}
+
+// reportAnew has a daemon that knows nothing of an association told everything.
+func (c *Client) reportAnew(p *protection) {
+	if p.assoc == nil {
+		return
+	}
+	c.mu.Lock()
+	p.reporter = reporter{}
+	c.mu.Unlock()
+	c.lookNow()
+}
+
+// Screen implements transport.Screener, by the daemon's last terms: a host that is no peer of the program's gets no answer.
+func (c *Client) Screen(f transport.Flow) error {
+	t := c.Terms()
+	if t.Peers != nil && !slices.Contains(t.Peers, f.Remote.Addr().Unmap()) {
+		return fmt.Errorf("%w: %s is not the address of a peer that this program may use", transport.ErrNotProtected, f.Remote.Addr())
+	}
+	if !t.Has(f.Protocol, f.Local.Port()) {
+		return fmt.Errorf("%w: port %d is none of this program's", transport.ErrNotProtected, f.Local.Port())
+	}
+	return nil
 }
 
 // protection is that of a flow.
@@ -400,13 +469,17 @@ type protection struct {
 	sock     syscall.RawConn
 	peer     transport.Identity
 	kind     string
+	assoc    association // nil: a TCP connection
+
+	limit    atomic.Int64 // of the retransmission timeout, while there is no SA
+	reporter reporter     // guarded by Client.mu
 }
 
 func (p *protection) Peer() transport.Identity { return p.peer }
 func (p *protection) Kind() string             { return p.kind }
 
-// Paused is what only the daemon knows.
-func (p *protection) Paused() bool { return false }
+// Paused is what the daemon has said of an association, and knows alone of a TCP connection.
+func (p *protection) Paused() bool { return p.limit.Load() > 0 }
 
 func (p *protection) Release() {
 	c := p.c
@@ -422,5 +495,19 @@ func (p *protection) Release() {
 // end shuts the flow down, which nobody vouches for any more.
 func (p *protection) end(why error) {
 	p.c.log.Warn("a stream is ended, since the daemon does not protect it", "flow", p.flow, "reason", why)
-	_ = p.sock.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	p.c.wg.Go(func() { // an association reports its end, which takes Client.mu
+		if p.assoc != nil {
+			p.assoc.Abort(why.Error())
+		}
+		_ = p.sock.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	})
+}
+
+// declaration is the message that has the flow admitted.
+func (p *protection) declaration() message {
+	m := message{Op: opAdmit, ID: p.id, Outgoing: p.outgoing}
+	if p.assoc != nil {
+		m.Will = p.assoc.AbortPacket()
+	}
+	return m
 }

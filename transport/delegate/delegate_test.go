@@ -35,12 +35,13 @@ type daemon struct {
 	serving  *Serving
 	flows    map[transport.Flow]bool // outgoing
 	released int
+	last     *Socket // that it was asked for
 	prepared chan context.Context
 	wg       sync.WaitGroup
 }
 
 func newDaemon(t *testing.T) *daemon {
-	d := &daemon{t: t, flows: map[transport.Flow]bool{}, prepared: make(chan context.Context, 16), terms: Terms{Account: "alice", Ports: []Ports{{100, 199}}, Listen: true}}
+	d := &daemon{t: t, flows: map[transport.Flow]bool{}, prepared: make(chan context.Context, 16), terms: Terms{Account: "alice", Ports: []Ports{{Low: 100, High: 199}, {Low: 300, High: 399, UDP: true}}, Peers: []netip.Addr{netip.MustParseAddr("192.0.2.2")}, Listen: true}}
 	t.Cleanup(d.wg.Wait)
 	return d
 }
@@ -111,7 +112,7 @@ func (d *daemon) Admit(_ context.Context, outgoing bool, s *Socket) (transport.P
 	if d.admits != nil {
 		return nil, d.admits
 	}
-	d.flows[s.Flow()] = outgoing
+	d.flows[s.Flow()], d.last = outgoing, s
 	return given{d, s}, nil
 }
 
@@ -240,7 +241,7 @@ func TestFlowIsWhatTheKernelSaysOfItsSocket(t *testing.T) {
 func TestCallsAreAnswered(t *testing.T) {
 	d := newDaemon(t)
 	c := client(t, d)
-	if got := c.Terms(); got.Account != "alice" || !got.Listen || !got.Has(100) || !got.Has(199) || got.Has(200) {
+	if got := c.Terms(); got.Account != "alice" || !got.Listen || !got.Has(transport.ProtoTCP, 100) || !got.Has(transport.ProtoTCP, 199) || got.Has(transport.ProtoTCP, 200) || got.Has(transport.ProtoUDP, 100) || !got.Has(transport.ProtoUDP, 399) {
 		t.Errorf("terms %+v", got)
 	}
 	f := transport.Flow{Protocol: transport.ProtoTCP, Remote: netip.MustParseAddrPort("192.0.2.2:150")}
@@ -375,7 +376,7 @@ func TestWhatIsNoTCPConnectionIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer mp.Close()
-	udp, err := net.DialUDP("udp4", nil, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9})
+	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,8 +398,8 @@ func TestWhatIsNoTCPConnectionIsRefused(t *testing.T) {
 	}{
 		{"a listener", listens{ln.(*net.TCPListener)}, "not connected"},
 		{"one of multipath TCP, where there is that", listens{mp.(*net.TCPListener)}, "not "},
-		{"a UDP socket", datagrams{udp}, "not a stream"},
-		{"a Unix socket", streams{local}, "not TCP"},
+		{"a UDP socket that is not connected", datagrams{udp}, "not connected"},
+		{"a Unix socket", streams{local}, "neither of TCP nor of UDP"},
 		{"a file", files{file}, "no socket"},
 	} {
 		_, err := c.Admit(t.Context(), transport.Flow{}, true, tc.sock)
@@ -529,6 +530,8 @@ func TestManyCallsAreRefused(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"op":"prepare","id":1,"protocol":6,"remote":"192.0.2.2:18515"}`))
+	f.Add([]byte(`{"op":"report","reports":[{"id":1,"outq":7,"unanswered":3}]}`))
+	f.Add([]byte(`{"op":"lane","id":1,"lane":{"limit":1000,"kick":true}}`))
 	f.Add([]byte(`{"op":"terms","terms":{"ports":[{"low":1,"high":2}]}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parse(b)

@@ -162,12 +162,15 @@ func (s *Serving) serve(ctx context.Context) error {
 		switch m.Op {
 		case opDone:
 			s.done(m.ID)
+		case opReport:
+			s.hear(m.Reports)
 		case opPorts, opPrepare, opAdmit:
 			var sock *Socket
 			if m.Op == opAdmit {
 				if sock = s.link.socket(); sock == nil {
 					return errors.New("delegate: a flow is to be admitted without its socket")
 				}
+				sock.will = m.Will[:min(len(m.Will), maxWill)]
 			}
 			if err := s.begin(ctx, m, sock); err != nil {
 				if sock != nil {
@@ -225,6 +228,21 @@ func (s *Serving) call(ctx context.Context, m message, sock *Socket) {
 	}
 	a.fail(err)
 	_ = s.link.send(&a, -1) // if it fails the connection ends
+	if m.Op == opAdmit && err == nil && sock.isUDP() {
+		sock.assoc.admitted(func(n *message) { n.ID = m.ID; s.tell(*n) })
+	}
+}
+
+// hear takes a program's reports. Those of flows that are not there, by an error or as they have just ended, are of none.
+func (s *Serving) hear(reports []report) {
+	for _, r := range reports[:min(len(reports), maxReports)] {
+		s.mu.Lock()
+		f := s.flows[r.ID]
+		s.mu.Unlock()
+		if f != nil {
+			f.sock.assoc.hear(r)
+		}
+	}
 }
 
 func (s *Serving) admit(ctx context.Context, a *message, outgoing bool, sock *Socket) error {
@@ -263,6 +281,7 @@ func (s *Serving) done(id uint64) {
 	delete(s.flows, id)
 	s.mu.Unlock()
 	if f != nil {
+		f.sock.isOver.Store(true)
 		f.end()
 	}
 }
@@ -277,7 +296,9 @@ func (s *Serving) end(id uint64) {
 	}
 }
 
-// End shuts down the flows for which the daemon has a reason, and tells the program, for which it does not wait.
+// End shuts down the flows for which the daemon has a reason, and tells the program, for which it does not wait. An
+// association is ended by the program first, so that its peer learns of it, and is shut down after EndTime whatever the
+// program does.
 func (s *Serving) End(why func(*Socket) error) {
 	s.mu.Lock()
 	flows := maps.Clone(s.flows)
@@ -285,7 +306,7 @@ func (s *Serving) End(why func(*Socket) error) {
 	for _, id := range slices.Sorted(maps.Keys(flows)) {
 		f := flows[id]
 		if err := why(f.sock); err != nil {
-			f.sock.Shutdown()
+			f.sock.Finish()
 			s.tell(message{Op: opEnded, ID: id, Reason: err.Error()})
 		}
 	}

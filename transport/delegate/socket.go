@@ -19,6 +19,9 @@ import (
 type Socket struct {
 	flow    transport.Flow
 	account *Account
+	assoc   *Association // what the program says of a flow of UDP
+	will    []byte       // what tells the peer that the association has ended; set before there is a flow
+	isOver  atomic.Bool  // the program has said that it is
 
 	out, in atomic.Uint64 // what Bytes has seen last
 
@@ -30,6 +33,22 @@ type Socket struct {
 }
 
 var errClosed = errors.New("delegate: the socket is closed")
+
+func newSocket(fd int, account *Account) *Socket {
+	s := &Socket{fd: fd, account: account}
+	s.assoc = &Association{sock: s}
+	return s
+}
+
+// Monitored is what a Protector sees of the flow's traffic: for TCP the socket itself.
+func (s *Socket) Monitored() transport.Monitored {
+	if s.isUDP() {
+		return s.assoc
+	}
+	return s
+}
+
+func (s *Socket) isUDP() bool { return s.flow.Protocol == transport.ProtoUDP }
 
 // Flow is what the kernel says of the socket.
 func (s *Socket) Flow() transport.Flow { return s.flow }
@@ -88,8 +107,12 @@ func (s *Socket) Outq() (int, error) {
 	return unix.IoctlGetInt(fd, unix.SIOCOUTQ) // which takes no lock
 }
 
-// Bytes are what the peer has acknowledged and what has arrived from it, by the kernel's count, which has a SYN for one.
+// Bytes are what the peer has acknowledged and what has arrived from it: over TCP by the kernel's count, which has a SYN
+// for one, of an association by the program's.
 func (s *Socket) Bytes() (out, in uint64) {
+	if s.isUDP() {
+		return s.assoc.bytes()
+	}
 	_ = s.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			s.out.Store(info.Bytes_acked)
@@ -99,8 +122,9 @@ func (s *Socket) Bytes() (out, in uint64) {
 	return s.out.Load(), s.in.Load()
 }
 
-// Shutdown ends the flow in both directions, whoever has its socket: at once, or when that is not locked any more. The
-// channel is closed when it has. Each socket that stays locked costs a thread.
+// Shutdown ends the flow in both directions, whoever has its socket: at once, or when that is not locked any more. The peer
+// of an association is sent the program's ABORT, in its name and by its socket, so that it learns of the end of a program
+// that was killed, or does not answer; TCP's peer is told by the kernel. The channel is closed when it has. Each socket that stays locked costs a thread.
 func (s *Socket) Shutdown() <-chan struct{} {
 	s.mu.Lock()
 	ended, fd := s.ended, s.fd
@@ -112,6 +136,9 @@ func (s *Socket) Shutdown() <-chan struct{} {
 		} else {
 			s.users++
 			go func() {
+				if len(s.will) > 0 && s.isUDP() && !s.isOver.Load() {
+					_ = unix.Send(fd, s.will, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) // lost, the peer finds out by itself
+				}
 				_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 				s.leave()
 				close(ended)
@@ -123,6 +150,18 @@ func (s *Socket) Shutdown() <-chan struct{} {
 	defer timer.Stop()
 	s.account.await(ended, timer.C)
 	return ended
+}
+
+// EndTime is how long a program has to end an association that the daemon wants ended.
+const EndTime = time.Second
+
+// Finish is Shutdown, of an association after EndTime: when it is over before then, the socket is closed.
+func (s *Socket) Finish() {
+	if s.isUDP() {
+		time.AfterFunc(EndTime, func() { s.Shutdown() })
+		return
+	}
+	s.Shutdown()
 }
 
 func isDone(c <-chan struct{}) bool {
@@ -152,7 +191,8 @@ func (s *Socket) close() {
 	s.account.throw(func() { unix.Close(fd) }, s.free)
 }
 
-// identify asks the kernel what the socket is. It fails unless that is a TCP connection of this network namespace.
+// identify asks the kernel what the socket is. It fails unless that is a TCP connection, or a connected UDP socket, of this
+// network namespace.
 func (s *Socket) identify() error {
 	type answer struct {
 		f   transport.Flow
@@ -174,22 +214,21 @@ func (s *Socket) identify() error {
 const identifyTime = 5 * time.Second
 
 func identify(fd int) (f transport.Flow, err error) {
-	for _, q := range []struct {
-		option, want int
-		what         string
-	}{{unix.SO_TYPE, unix.SOCK_STREAM, "a stream"}, {unix.SO_PROTOCOL, unix.IPPROTO_TCP, "TCP"}} {
-		is, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, q.option)
-		if err != nil {
-			return f, fmt.Errorf("what came is no socket: %w", err)
-		}
-		if is != q.want {
-			return f, fmt.Errorf("the socket is not %s", q.what)
-		}
+	kind, err1 := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	protocol, err2 := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	switch err := errors.Join(err1, err2); {
+	case err != nil:
+		return f, fmt.Errorf("what came is no socket: %w", err)
+	case kind == unix.SOCK_STREAM && protocol == unix.IPPROTO_TCP:
+		f.Protocol = transport.ProtoTCP
+	case kind == unix.SOCK_DGRAM && protocol == unix.IPPROTO_UDP:
+		f.Protocol = transport.ProtoUDP
+	default:
+		return f, errors.New("the socket is neither of TCP nor of UDP")
 	}
 	if err := isHere(fd); err != nil {
 		return f, err
 	}
-	f.Protocol = transport.ProtoTCP
 	local, err := unix.Getsockname(fd)
 	if err != nil {
 		return f, err

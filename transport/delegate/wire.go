@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,8 +20,12 @@ import (
 )
 
 const (
-	// maxMessage bounds a message, in bytes without its length. Reasons are the longest part of one.
+	// maxMessage bounds a program's message, in bytes without its length. Reasons are the longest part of one.
 	maxMessage = 4 << 10
+	// maxTold bounds a daemon's: terms may have many ports and peers.
+	maxTold = 128 << 10
+	// maxWill bounds the packet that a daemon sends when a program is gone, in bytes: an ABORT is shorter.
+	maxWill = 256
 	// maxReason bounds what is told of an error, in bytes.
 	maxReason = 2 << 10
 	// sendTime bounds the sending of a message to an end that does not read.
@@ -41,6 +46,8 @@ const (
 	opAnswer  = "answer"
 	opEnded   = "ended"
 	opTerms   = "terms"
+	opReport  = "report"
+	opLane    = "lane"
 )
 
 // message is one of either direction; the comments say which fields go with what.
@@ -51,18 +58,26 @@ type message struct {
 	Local    netip.AddrPort `json:"local,omitzero"`
 	Remote   netip.AddrPort `json:"remote,omitzero"`
 	Outgoing bool           `json:"outgoing,omitempty"` // admit
+	Will     []byte         `json:"will,omitempty"`     // admit: the packet that ends an association
 	Low      uint16         `json:"low,omitempty"`      // answer to ports
 	High     uint16         `json:"high,omitempty"`
 	Peer     string         `json:"peer,omitempty"` // answer to admit
 	Kind     string         `json:"kind,omitempty"`
 	Failure  string         `json:"failure,omitempty"` // answer, ended
 	Reason   string         `json:"reason,omitempty"`
-	Terms    *Terms         `json:"terms,omitempty"` // terms
+	Terms    *Terms         `json:"terms,omitempty"`   // terms
+	Reports  []report       `json:"reports,omitempty"` // report
+	Lane     *lane          `json:"lane,omitempty"`    // lane
+
+	about *Association // of a lane that is filled in when it is sent
 }
 
 func (m *message) flow() transport.Flow {
 	return transport.Flow{Protocol: transport.Protocol(m.Protocol), Local: m.Local, Remote: m.Remote}
 }
+
+// MaxPeers are as many as Terms may have.
+const MaxPeers = 2048
 
 // Terms are what a program may have, as the daemon says when it connects and when they change.
 type Terms struct {
@@ -70,6 +85,8 @@ type Terms struct {
 	Account string `json:"account,omitempty"`
 	// Ports are those of its flows with other hosts, on the side that is dialled.
 	Ports []Ports `json:"ports"`
+	// Peers are the addresses of hosts that it may have flows with; nil: it is not told.
+	Peers []netip.Addr `json:"peers,omitempty"`
 	// Listen says that it may take connections.
 	Listen bool `json:"listen,omitempty"`
 }
@@ -78,23 +95,33 @@ type Terms struct {
 type Ports struct {
 	Low  uint16 `json:"low"`
 	High uint16 `json:"high"`
+	UDP  bool   `json:"udp,omitempty"` // of SCTP in UDP, otherwise of TCP
 }
 
 func (p Ports) String() string {
+	text := fmt.Sprintf("%d to %d", p.Low, p.High)
 	if p.Low == p.High {
-		return fmt.Sprint(p.Low)
+		text = fmt.Sprint(p.Low)
 	}
-	return fmt.Sprintf("%d to %d", p.Low, p.High)
+	if p.UDP {
+		text += " over sctp-udp"
+	}
+	return text
 }
 
 // Has reports whether a port is one of them.
-func (t *Terms) Has(port uint16) bool {
+func (t *Terms) Has(protocol transport.Protocol, port uint16) bool {
+	return slices.ContainsFunc(t.Of(protocol), func(p Ports) bool { return p.Low <= port && port <= p.High })
+}
+
+// Of returns the ports of a protocol.
+func (t *Terms) Of(protocol transport.Protocol) (out []Ports) {
 	for _, p := range t.Ports {
-		if p.Low <= port && port <= p.High {
-			return true
+		if p.UDP == (protocol == transport.ProtoUDP) {
+			out = append(out, p)
 		}
 	}
-	return false
+	return out
 }
 
 // parse reads one message, without its length.
@@ -136,12 +163,19 @@ func (l *link) Close() error {
 // connection is of no use then.
 func (l *link) send(m *message, fd int) error {
 	m.Reason = m.Reason[:min(len(m.Reason), maxReason)]
+	if m.about != nil {
+		m.Lane = m.about.take()
+	}
 	body, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	if len(body) > maxMessage {
-		return fmt.Errorf("delegate: a message of %d bytes, at most %d are possible", len(body), maxMessage)
+	most := maxMessage
+	if l.account != nil {
+		most = maxTold
+	}
+	if len(body) > most {
+		return fmt.Errorf("delegate: a message of %d bytes, at most %d are possible", len(body), most)
 	}
 	b := append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...)
 	var rights []byte
@@ -172,9 +206,12 @@ func isEnd(err error) bool {
 func (l *link) receive() (message, error) {
 	for {
 		if len(l.in) >= 4 {
-			n := binary.BigEndian.Uint32(l.in)
-			if n > maxMessage {
-				return message{}, fmt.Errorf("delegate: a message of %d bytes, at most %d are possible", n, maxMessage)
+			n, most := binary.BigEndian.Uint32(l.in), uint32(maxMessage)
+			if l.account == nil {
+				most = maxTold
+			}
+			if n > most {
+				return message{}, fmt.Errorf("delegate: a message of %d bytes, at most %d are possible", n, most)
 			}
 			if len(l.in) >= 4+int(n) {
 				m, err := parse(l.in[4 : 4+n])
@@ -232,7 +269,7 @@ func (l *link) socketsOf(oob []byte) (sockets []*Socket, err error) {
 			continue // of another kind
 		}
 		for _, fd := range fds {
-			sockets = append(sockets, &Socket{fd: fd, account: l.account})
+			sockets = append(sockets, newSocket(fd, l.account))
 		}
 	}
 	return sockets, nil

@@ -3,7 +3,10 @@ package sctp
 import (
 	"errors"
 	"net"
+	"slices"
 	"syscall"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // carrierLocked returns the socket that the association's packets leave by.
@@ -51,6 +54,20 @@ func (a *Assoc) readOwn(own *socket) {
 		a.t.close(err)
 		a.deliverAndUnlock(false)
 	}
+}
+
+// AbortPacket returns an ABORT of the association (RFC 9260 section 3.3.7), for whoever has its
+// socket and outlives this process: it ends the association at the peer.
+func (a *Assoc) AbortPacket() []byte {
+	s := a.ep.senders.get()
+	defer a.ep.senders.put(s)
+	b := &s.batch
+	a.mu.Lock()
+	b.begin(a.t.localPort, a.t.peerPort, a.t.peer.tag)
+	a.mu.Unlock()
+	b.buf = appendAbort(b.buf, 0, assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte("the program has ended")})
+	b.end()
+	return slices.Clone(b.packets[0])
 }
 
 // SyscallConn returns the UDP socket that nothing but this association uses. It fails where
