@@ -9,12 +9,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/node"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // alice is a user of these hosts, who has ports of her own; root may use those, too.
@@ -25,13 +27,25 @@ type hosts struct {
 	t           *testing.T
 	alpha, beta *node.Node
 	bin         string
+	over        carried
 }
 
+// carried is what carries streams of programs, and the ports that they have for it.
+type carried struct {
+	transport   string // "": what the ports say
+	root, alice uint16 // the first of 64 each
+}
+
+var (
+	overTCP  = carried{"", 18496, 18432}
+	overSCTP = carried{"sctp-udp", 18560, 18624}
+)
+
 // newHosts skips where there can be none.
-func newHosts(t *testing.T, programs ...string) *hosts {
+func newHosts(t *testing.T, over carried, programs ...string) *hosts {
 	t.Helper()
 	lab.Require(t)
-	h := &hosts{t: t, bin: ironwarp(t, programs...)}
+	h := &hosts{t: t, bin: ironwarp(t, programs...), over: over}
 	if err := os.Chmod(filepath.Dir(h.bin), 0o755); err != nil { // for alice
 		t.Fatal(err)
 	}
@@ -54,7 +68,12 @@ func newHosts(t *testing.T, programs ...string) *hosts {
 		t.Fatal(err)
 	}
 	for _, x := range []struct{ n, peer *node.Node }{{h.alpha, h.beta}, {h.beta, h.alpha}} {
-		h.declare(x.n, fmt.Sprintf("ulps:\n  - {name: alice, users: [%d], peers: [%s], ports: [18432/64], listen: true}\n  - {name: rdma, peers: [%s], ports: [18496/64], listen: true}\n", alice, x.peer.Name(), x.peer.Name()))
+		kind := ""
+		if over.transport != "" {
+			kind = ", transport: " + over.transport
+		}
+		h.declare(x.n, fmt.Sprintf("ulps:\n  - {name: alice, users: [%d], peers: [%[2]s], ports: [%[3]d/64], listen: true%[5]s}\n  - {name: rdma, peers: [%[2]s], ports: [%[4]d/64], listen: true%[5]s}\n",
+			alice, x.peer.Name(), over.alice, over.root, kind))
 	}
 	return h
 }
@@ -109,7 +128,11 @@ func (h *hosts) listens(n *node.Node, port uint16, p *process) {
 			h.t.Fatalf("%v has ended: %v\n%s", p.cmd.Args, err, p.out.String())
 		default:
 		}
-		out, err := n.Command(h.t.Context(), "ss", "-Hltn").Output()
+		sockets := "-Hltn"
+		if h.over.transport != "" {
+			sockets = "-Hlun"
+		}
+		out, err := n.Command(h.t.Context(), "ss", sockets).Output()
 		return err == nil && strings.Contains(string(out), want)
 	})
 }
@@ -146,42 +169,63 @@ func TestProgramsInIPsec(t *testing.T) {
 	if os.Getenv("IRONWARP_VM_CACHE") == "" && os.Getenv("IRONWARP_PROGRAMS") == "" {
 		t.Skip("make interop runs it; alone it is run with IRONWARP_PROGRAMS=1")
 	}
-	h := newHosts(t, "rping", "ib_write_bw", "rcopy", "setpriv")
+	inIPsec(t, overTCP, "in IPsec, between two hosts: ", append(scenes, scene{"what a program may not have", mayNotHave}, scene{"a program that asks nobody", asksNobody}))
+}
+
+// TestProgramsOverSCTPInIPsec: the same over SCTP in UDP.
+func TestProgramsOverSCTPInIPsec(t *testing.T) {
+	if os.Getenv("IRONWARP_VM_CACHE") == "" && os.Getenv("IRONWARP_PROGRAMS") == "" {
+		t.Skip("make interop runs it; alone it is run with IRONWARP_PROGRAMS=1")
+	}
+	inIPsec(t, overSCTP, "over SCTP in UDP, in IPsec, between two hosts: ", append(scenes, scene{"ports are taken back", portsRemoved}))
+}
+
+// scene is a part of these tests.
+type scene struct {
+	name string
+	f    func(*testing.T, *hosts)
+}
+
+var scenes = []scene{
+	{"both hosts dial", bothHostsDial},
+	{"a file of the canary", canaryCopied},
+	{"SAs are deleted under traffic", deletedUnderTraffic},
+	{"daemons come and go", daemonsComeAndGo},
+	{"a stream is killed, and a peer is blocked", killedAndBlocked},
+	{"a program is killed", programKilled},
+}
+
+func inIPsec(t *testing.T, over carried, row string, scenes []scene) {
+	h := newHosts(t, over, "rping", "ib_write_bw", "ib_send_lat", "rcopy", "setpriv")
 	if _, err := h.beta.CaptureAll(t.Context(), lab.CaptureOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range []struct {
-		name string
-		f    func(*testing.T, *hosts)
-	}{
-		{"both hosts dial", bothHostsDial},
-		{"a file of the canary", canaryCopied},
-		{"SAs are deleted under traffic", deletedUnderTraffic},
-		{"daemons come and go", daemonsComeAndGo},
-		{"a stream is killed, and a peer is blocked", killedAndBlocked},
-		{"a program is killed", programKilled},
-		{"what a program may not have", mayNotHave},
-		{"a program that asks nobody", asksNobody},
-	} {
+	for _, x := range scenes {
 		t.Run(x.name, func(t *testing.T) {
-			t.Attr("row", "in IPsec, between two hosts: "+x.name)
-			x.f(t, &hosts{t, h.alpha, h.beta, h.bin})
+			t.Attr("row", row+x.name)
+			at := *h
+			at.t = t
+			x.f(t, &at)
 		})
 	}
 }
 
 func bothHostsDial(t *testing.T, h *hosts) {
 	for _, x := range []struct{ server, client *node.Node }{{h.beta, h.alpha}, {h.alpha, h.beta}} {
-		for uid, port := range map[uint32]uint16{0: 18500, alice: 18440} {
+		for uid, port := range map[uint32]uint16{0: h.over.root + 4, alice: h.over.alice + 8} {
 			server := h.runAs(x.server, uid, "rping", "-s", "-p", fmt.Sprint(port), "-C", "3")
 			h.listens(x.server, port, server)
 			ends(t, server, h.runAs(x.client, uid, "rping", "-c", "-v", "-a", x.server.Addr().String(), "-p", fmt.Sprint(port), "-C", "3"), "rdma-ping-2")
 		}
 	}
 	// A port that nobody has named is one of the ULP's.
-	server := h.run(h.beta, "ib_send_bw", "-R", "-p", "18501", "-n", "200")
-	h.listens(h.beta, 18501, server)
-	ends(t, server, h.run(h.alpha, "ib_send_bw", "-R", "-p", "18501", "-n", "200", h.beta.Addr().String()), "65536      200")
+	port := h.over.root + 5
+	server := h.run(h.beta, "ib_send_bw", "-R", "-p", fmt.Sprint(port), "-n", "200")
+	h.listens(h.beta, port, server)
+	ends(t, server, h.run(h.alpha, "ib_send_bw", "-R", "-p", fmt.Sprint(port), "-n", "200", h.beta.Addr().String()), "65536      200")
+	server = h.run(h.alpha, "ib_send_lat", "-R", "-p", fmt.Sprint(port), "-n", "200")
+	h.listens(h.alpha, port, server)
+	ends(t, server, h.run(h.beta, "ib_send_lat", "-R", "-p", fmt.Sprint(port), "-n", "200", h.alpha.Addr().String()), " 200 ")
 }
 
 func canaryCopied(t *testing.T, h *hosts) {
@@ -191,9 +235,9 @@ func canaryCopied(t *testing.T, h *hosts) {
 	if err := os.WriteFile(from, want, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := h.run(h.beta, "rcopy", "-p", "18510")
-	h.listens(h.beta, 18510, server)
-	client := h.run(h.alpha, "rcopy", from, h.beta.Addr().String()+":"+to, "-p", "18510")
+	server := h.run(h.beta, "rcopy", "-p", fmt.Sprint(h.over.root+14))
+	h.listens(h.beta, h.over.root+14, server)
+	client := h.run(h.alpha, "rcopy", from, h.beta.Addr().String()+":"+to, "-p", fmt.Sprint(h.over.root+14))
 	if err := client.within(limit); err != nil {
 		t.Fatalf("%v\n%s\nthe server:\n%s", err, client.out.String(), server.out.String())
 	}
@@ -226,7 +270,7 @@ func ids(list []api.Stream) (out []string) {
 }
 
 func deletedUnderTraffic(t *testing.T, h *hosts) {
-	server, client := h.flood(18502, 8)
+	server, client := h.flood(h.over.root+6, 8)
 	before := ids(h.streams(h.alpha))
 	for _, n := range []*node.Node{h.alpha, h.beta, h.alpha} {
 		peer := h.beta.Name()
@@ -251,7 +295,7 @@ func deletedUnderTraffic(t *testing.T, h *hosts) {
 
 // daemonsComeAndGo: one ends in order, one is killed; the programs go on, and are known again.
 func daemonsComeAndGo(t *testing.T, h *hosts) {
-	server, client := h.flood(18503, 12)
+	server, client := h.flood(h.over.root+7, 12)
 	for _, n := range []*node.Node{h.alpha, h.beta} {
 		flows := func() (all []string) {
 			for _, s := range h.streams(n) {
@@ -284,7 +328,7 @@ func killedAndBlocked(t *testing.T, h *hosts) {
 		}},
 		{"block", func() { h.must(h.beta, "block", "add", "--for", "60s", h.alpha.Name()) }},
 	} {
-		server, client := h.flood(18504, 60)
+		server, client := h.flood(h.over.root+8, 60)
 		x.end()
 		h.until(x.name+" ends the streams", func() bool {
 			return len(h.streams(h.alpha))+len(h.streams(h.beta)) == 0 || x.name == "block" && len(h.streams(h.beta)) == 0
@@ -299,7 +343,7 @@ func killedAndBlocked(t *testing.T, h *hosts) {
 }
 
 func programKilled(t *testing.T, h *hosts) {
-	server, client := h.flood(18505, 60)
+	server, client := h.flood(h.over.root+9, 60)
 	client.cmd.Process.Kill()
 	<-client.done
 	h.until("both daemons have forgotten its streams", func() bool { return len(h.streams(h.alpha))+len(h.streams(h.beta)) == 0 })
@@ -324,6 +368,42 @@ func mayNotHave(t *testing.T, h *hosts) {
 			t.Errorf("%v: %v\n%s\nwant %q", x.args, err, p.out.String(), x.want)
 		}
 	}
+}
+
+// portsRemoved has the ports taken back while a program that writes by them is stopped, as by a debugger: it goes on when
+// their guard has gone, and not a packet of its stream leaves.
+func portsRemoved(t *testing.T, h *hosts) {
+	server, client := h.flood(h.over.root+10, 60)
+	if err := client.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(h.alpha.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, _, found := strings.Cut(string(b), "ulps:")
+	if !found {
+		t.Fatalf("no ULPs in\n%s", b)
+	}
+	h.alpha.More = ""
+	if err := os.WriteFile(h.alpha.Config, []byte(without), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.must(h.alpha, "reload")
+	h.until("the guard of its ports has gone", func() bool {
+		guards, err := guard.List(h.alpha.NetNS())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !slices.ContainsFunc(guards, func(p guard.Policy) bool { return p.Size > 1 })
+	})
+	if err := client.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.within(limit); err == nil {
+		t.Errorf("it goes on:\n%s", client.out.String())
+	}
+	server.cmd.Process.Kill()
 }
 
 // asksNobody: a program dials, and takes connections, as any local user may, without a word to the daemon. What it sends is
