@@ -38,7 +38,7 @@ func TestQuestionsWithoutEnd(t *testing.T) {
 	for h := range 200 {
 		l.up(Port{GUID: mad.GUID(0x20000 + h)})
 	}
-	all := by(alpha).table(mad.AttrPathRecord, mad.PathMaskPKey, mad.PathRecord{PKey: 7}) // 40,000 paths, of which none is that
+	all := by(alpha).table(mad.AttrPathRecord, mad.PathMaskPKey, mad.PathRecord{PKey: 7}) // 42,025 paths, of which none is that
 	n := 0
 	for ; n < 1000 && l.do(all).status == mad.StatusOK; n++ {
 	}

@@ -1,6 +1,8 @@
 package sa
 
 import (
+	"encoding/binary"
+
 	"github.com/ironwarp/ironwarp/fabric/mad"
 )
 
@@ -53,6 +55,15 @@ func (s *Server) ends(gid mad.GID, byGID bool, lid mad.LID, byLID bool) (list []
 	return []end{{gid, p.LID}}
 }
 
+// putEnds writes the ends into the bytes of a PathRecord (section 15.2.5.16).
+func putEnds(row []byte, from, to end) {
+	const dgid, sgid, dlid, slid = 8, 24, 40, 42
+	copy(row[dgid:], to.gid[:])
+	copy(row[sgid:], from.gid[:])
+	binary.BigEndian.PutUint16(row[dlid:], uint16(to.lid))
+	binary.BigEndian.PutUint16(row[slid:], uint16(from.lid))
+}
+
 // pathRows returns the paths that a request asks for, at most limit bytes of them and one more.
 func (s *Server) pathRows(r *request, limit int) (rows []byte) {
 	asked, err := mad.ParsePathRecord(r.Data[:mad.PathRecordLen])
@@ -60,26 +71,27 @@ func (s *Server) pathRows(r *request, limit int) (rows []byte) {
 		return nil
 	}
 	m := r.ComponentMask
+	// But for its ends each path is the same, so it is compared once and written once.
 	const compared = mad.PathMaskRawTraffic | mad.PathMaskFlowLabel | mad.PathMaskHopLimit | mad.PathMaskTClass | mad.PathMaskPKey | mad.PathMaskSL
-	want := pathLayout.pattern(m&compared, asked.Append(nil))
+	each := path(end{}, end{})
+	row := each.Append(nil)
+	if !pathLayout.pattern(m&compared, asked.Append(nil)).matches(row) || !chosen(m,
+		choice{mad.PathMaskMTUSelector, mad.PathMaskMTU, asked.MTUSelector, asked.MTU, each.MTU},
+		choice{mad.PathMaskRateSelector, mad.PathMaskRate, asked.RateSelector, asked.Rate, each.Rate},
+		choice{mad.PathMaskLifeTimeSelector, mad.PathMaskLifeTime, asked.LifeTimeSelector, asked.LifeTime, each.LifeTime}) {
+		return nil
+	}
 	from := s.ends(asked.SGID, m.Has(mad.PathMaskSGID), asked.SLID, m.Has(mad.PathMaskSLID))
 	if r.Method == mad.MethodGet && m&(mad.PathMaskSGID|mad.PathMaskSLID) == 0 {
 		from = []end{{r.port.gid, r.port.LID}} // the requester's own
 	}
 	for _, to := range s.ends(asked.DGID, m.Has(mad.PathMaskDGID), asked.DLID, m.Has(mad.PathMaskDLID)) {
 		for _, f := range from {
-			x := path(f, to)
-			start := len(rows)
-			rows = x.Append(rows)
-			switch {
-			case !want.matches(rows[start:]), !chosen(m,
-				choice{mad.PathMaskMTUSelector, mad.PathMaskMTU, asked.MTUSelector, asked.MTU, x.MTU},
-				choice{mad.PathMaskRateSelector, mad.PathMaskRate, asked.RateSelector, asked.Rate, x.Rate},
-				choice{mad.PathMaskLifeTimeSelector, mad.PathMaskLifeTime, asked.LifeTimeSelector, asked.LifeTime, x.LifeTime}):
-				rows = rows[:start]
-			case len(rows) > limit:
+			if len(rows) > limit {
 				return rows
 			}
+			putEnds(row, f, to)
+			rows = append(rows, row...)
 		}
 	}
 	return rows

@@ -52,8 +52,10 @@ var recordLen = map[mad.Attribute]int{
 	mad.AttrSMInfoRecord:     mad.SMInfoRecordLen,
 }
 
-// searched returns how many records are looked at for a request.
+// searched returns what a request costs, in services that are looked at: a record that has to be written first costs as much as
+// twenty of those.
 func (s *Server) searched(r *request) int {
+	const writing = 20
 	switch r.Attribute {
 	case mad.AttrServiceRecord:
 		return len(s.services.of)
@@ -67,13 +69,13 @@ func (s *Server) searched(r *request) int {
 		}
 		return n
 	case mad.AttrMCMemberRecord:
-		return len(s.groups.of) + s.groups.members
+		return writing * (len(s.groups.of) + s.groups.members)
 	case mad.AttrGUIDInfoRecord:
-		return len(s.ports) * blocks
+		return writing * blocks * len(s.guidPorts(r))
 	case mad.AttrInformInfoRecord:
-		return len(s.subs.of)
+		return writing * len(s.subs.of)
 	}
-	return len(s.ports)
+	return writing * len(s.ports)
 }
 
 // rows returns the records that a request asks for, until they are longer than limit.
@@ -87,7 +89,7 @@ func (s *Server) rows(r *request, limit int) []byte {
 		return s.memberRows(r, limit)
 	case mad.AttrGUIDInfoRecord:
 		t := newTable(r, guidInfoLayout, mad.GUIDInfoRecordLen, limit)
-		for _, p := range s.sortedPorts() {
+		for _, p := range s.guidPorts(r) {
 			for n := range blocks {
 				if row := p.block(n); row.GUIDs != [mad.GUIDsPerBlock]mad.GUID{} {
 					t.add(row)
@@ -120,6 +122,18 @@ func (s *Server) rows(r *request, limit int) []byte {
 		info := mad.SMInfo{GUID: s.cfg.GUID, Priority: s.cfg.Priority, State: mad.SMMaster} // SM_Key is shown to nobody
 		t.add(mad.SMInfoRecord{LID: s.ownLID(), SMInfo: info})
 		return t.rows
+	}
+	return nil
+}
+
+// guidPorts returns the ports that a request for GUIDInfoRecords can be about.
+func (s *Server) guidPorts(r *request) []*port {
+	if !r.ComponentMask.Has(mad.GUIDInfoMaskLID) {
+		return s.sortedPorts()
+	}
+	asked, err := mad.ParseGUIDInfoRecord(r.Data[:mad.GUIDInfoRecordLen])
+	if p := s.lids[asked.LID]; err == nil && p != nil {
+		return []*port{p}
 	}
 	return nil
 }
