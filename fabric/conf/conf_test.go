@@ -230,7 +230,7 @@ func TestKeysAreNeverShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := table.Set(1, c.Keys.M()); err != nil {
+	if err := table.Set(map[mad.GUID]mad.Key{1: c.Keys.M()}); err != nil {
 		t.Fatal(err)
 	}
 	type holder struct {
@@ -374,11 +374,8 @@ func TestPortKeys(t *testing.T) {
 	c := Default()
 	c.Keys = NewKeys(7, 0, 0)
 	c.MKeyLookup = true
-	for _, set := range []struct {
-		port mad.GUID
-		key  mad.Key
-	}{{2, 5}, {1, 7}, {2, 6}} {
-		if err := p.Set(set.port, set.key); err != nil {
+	for _, set := range []map[mad.GUID]mad.Key{{2: 5}, {1: 7, 2: 6}, {1: 7}} {
+		if err := p.Set(set); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -422,11 +419,66 @@ func TestPortKeys(t *testing.T) {
 		full[i+1] = 1
 	}
 	p.keys = &full
-	if err := p.Set(maxPortKeys+1, 1); !errors.Is(err, ErrPortKeys) {
+	if err := p.Set(map[mad.GUID]mad.Key{maxPortKeys + 1: 1}); !errors.Is(err, ErrPortKeys) {
 		t.Error(err)
 	}
-	if err := p.Set(1, 2); err != nil {
+	if err := p.Set(map[mad.GUID]mad.Key{1: 2}); err != nil {
 		t.Error(err)
+	}
+}
+
+// After a rotation each port is opened by the key that it has, and by the new one.
+func TestRotateMKey(t *testing.T) {
+	for _, perPort := range []bool{false, true} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "fabric.conf")
+		text := fmt.Sprintf("m_key %s/m_key\n", dir)
+		if perPort {
+			text += "m_key_per_port TRUE\n"
+		}
+		for name, content := range map[string]string{path: text, filepath.Join(dir, "m_key"): "0x1122334455667788"} {
+			if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, err := Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := LoadPortKeys(filepath.Join(dir, "guid2mkey"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Port 2 was away at the rotation before.
+		if err := table.Set(map[mad.GUID]mad.Key{2: 5}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.RotateMKey(table, []mad.GUID{1, 2}); err != nil {
+			t.Fatal(err)
+		}
+		after, err := Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if table, err = LoadPortKeys(table.path); err != nil {
+			t.Fatal(err)
+		}
+		if after.Keys.M() == c.Keys.M() {
+			t.Error("the m_key is the old one")
+		}
+		for port, had := range map[mad.GUID]mad.Key{1: c.PortKey(1), 2: 5} {
+			if got := after.Candidates(port, table); !reflect.DeepEqual(got, []mad.Key{had, after.PortKey(port)}) {
+				t.Errorf("port %d: %d keys", port, len(got))
+			}
+		}
+		// Where the old keys can't be recorded, there is no new one.
+		table.path = filepath.Join(path, "none")
+		if err := after.RotateMKey(table, []mad.GUID{3}); err == nil {
+			t.Error("the old keys are lost")
+		}
+		if again, err := Load(path); err != nil || again.Keys.M() != after.Keys.M() {
+			t.Error("there is a new m_key", err)
+		}
 	}
 }
 

@@ -75,27 +75,44 @@ func LoadPortKeys(path string) (*PortKeys, error) {
 // Key returns the key that was last set at a port, and whether one was.
 func (p *PortKeys) Key(port mad.GUID) (mad.Key, bool) { k, ok := (*p.keys)[port]; return k, ok }
 
-// Set records the key of a port, in the file too. It fails with [ErrPortKeys] if the table is full, and
-// with the file system's error; the table is then as it was.
-func (p *PortKeys) Set(port mad.GUID, key mad.Key) error {
-	had, known := (*p.keys)[port]
-	if known && had.Equal(key) {
+// Set records the keys of ports, in the file too. It fails with [ErrPortKeys] if the table is full, and with
+// the file system's error; the table is then as it was.
+func (p *PortKeys) Set(of map[mad.GUID]mad.Key) error {
+	keys := maps.Clone(*p.keys)
+	maps.Copy(keys, of)
+	if maps.Equal(keys, *p.keys) {
 		return nil
 	}
-	if !known && len(*p.keys) == maxPortKeys {
-		return fmt.Errorf("%w: it has %d ports; remove %s if most are gone", ErrPortKeys, maxPortKeys, p.path)
+	if len(keys) > maxPortKeys {
+		return fmt.Errorf("%w: it would have %d ports, at most %d are possible; remove %s if most are gone", ErrPortKeys, len(keys), maxPortKeys, p.path)
 	}
-	keys := maps.Clone(*p.keys)
-	keys[port] = key
 	var text []byte
 	for _, guid := range slices.SortedFunc(maps.Keys(keys), cmp.Compare) {
 		text = fmt.Appendf(text, "%#016x %#016x\n", uint64(guid), uint64(keys[guid]))
 	}
 	if err := wholefile.Write(p.path, text); err != nil {
-		return fmt.Errorf("record the M_Key of port %s: %w", port, err)
+		return fmt.Errorf("record the M_Keys of ports: %w", err)
 	}
 	p.keys = &keys
 	return nil
+}
+
+// RotateMKey draws a new m_key and writes it to its file. Before, it records in known the keys that ports have,
+// of which each is still opened by that until it has been given the new one. The keys of c stay as they are;
+// [Load] reads the new one. It fails as [PortKeys.Set] and [Config.WriteKey] do; the m_key is then the old one.
+func (c *Config) RotateMKey(known *PortKeys, ports []mad.GUID) error {
+	now := make(map[mad.GUID]mad.Key, len(ports))
+	for _, port := range ports {
+		if k, ok := known.Key(port); ok {
+			now[port] = k
+		} else {
+			now[port] = c.PortKey(port)
+		}
+	}
+	if err := known.Set(now); err != nil {
+		return err
+	}
+	return c.WriteKey(MKey, NewKey())
 }
 
 // KeyOf returns the M_Key of a port: with m_key_lookup the one that known has for it, else the one that the
