@@ -16,8 +16,8 @@ func (b bitmap) add(i int)      { b[i/64] |= 1 << (i % 64) }
 func (b bitmap) has(i int) bool { return b[i/64]>>(i%64)&1 != 0 }
 
 func (b bitmap) or(o bitmap) {
-	for i := range b {
-		b[i] |= o[i]
+	for i, w := range o {
+		b[i] |= w
 	}
 }
 
@@ -59,14 +59,12 @@ type expanded struct {
 	source, target bitmap
 }
 
-// targets are those of one of its sources.
-func (r *expanded) targets(source int) bitmap {
-	if r.rule.target.self.kind == tokenEnd || r.target.has(source) {
-		return r.target
-	}
-	b := slices.Clone(r.target)
-	b.add(source)
-	return b
+// hasSelf reports whether its target contains self.
+func (r *expanded) hasSelf() bool { return r.rule.target.self.kind != tokenEnd }
+
+// covers reports whether it is about a source and a target.
+func (r *expanded) covers(source, target int) bool {
+	return r.source.has(source) && (r.target.has(target) || source == target && r.hasSelf())
 }
 
 // compiler turns names into sets of numbers.
@@ -173,7 +171,10 @@ func (c *compiler) allow(rules []expanded) table {
 			continue
 		}
 		for s := range rules[i].source.members {
-			t[s].or(rules[i].targets(s))
+			t[s].or(rules[i].target)
+			if rules[i].hasSelf() {
+				t[s].add(s)
+			}
 		}
 	}
 	return t
@@ -188,11 +189,14 @@ func (c *compiler) neverallow(allowed table, rules []expanded) {
 			continue
 		}
 		for s := range never.source.members {
-			target := allowed[s].common(never.targets(s))
+			target := allowed[s].common(never.target)
+			if target < 0 && never.hasSelf() && allowed.has(s, s) {
+				target = s
+			}
 			if target < 0 {
 				continue
 			}
-			by := slices.IndexFunc(rules, func(r expanded) bool { return !r.never && r.source.has(s) && r.targets(s).has(target) })
+			by := slices.IndexFunc(rules, func(r expanded) bool { return !r.never && r.covers(s, target) })
 			c.fail(never.pos, ErrNeverAllowed, "this neverallow rule is violated by the allow rule of line %d: %s %s : %s %s", rules[by].line, c.names[s], c.names[target], class, permission)
 			break
 		}

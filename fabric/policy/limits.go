@@ -14,8 +14,8 @@ const (
 	// each pair, so it takes at most 512 KiB.
 	maxSymbols = 2048
 
-	// maxRules bounds the allow and neverallow rules, so that the largest file is compiled in
-	// a second.
+	// maxRules bounds the allow and neverallow rules, so that even the worst file, whose every
+	// rule is about all pairs of types, is compiled in about a second.
 	maxRules = 4096
 
 	// maxPartitions bounds partcon statements: as many P_Keys as there are (IBTA 10.9.1),
