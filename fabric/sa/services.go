@@ -120,14 +120,11 @@ func knowsKey(r *request, asked *mad.ServiceRecord, v *service) bool {
 // registerService takes a Set of a record that is v, if there is one already.
 func (s *Server) registerService(r *request, v *service, asked *mad.ServiceRecord) answer {
 	var was mad.ServiceRecord
-	mask := r.ComponentMask
 	if v != nil {
 		was = v.record(r.now)
-		if was.Key = v.key; !r.isRightful(v) {
-			mask &^= mad.ServiceMaskKey // who knows the key does not choose another one
-		}
+		was.Key = v.key
 	}
-	keepUnasked(asked, was, mask)
+	keepUnasked(asked, was, r.ComponentMask)
 	of, _ := s.portOf(asked.GID)
 	_, err := asked.Name.Text()
 	switch {
