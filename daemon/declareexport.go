@@ -183,6 +183,12 @@ func planChange(mainFile, name string, c api.ExportChange) (exportPlan, error) {
 	if c.Trust != nil {
 		s.Trust = *c.Trust
 	}
+	if c.Partition != nil {
+		s.Partition = *c.Partition
+	}
+	if c.Label != nil {
+		s.Label = *c.Label
+	}
 	n, err := export.Declaration(s)
 	return exportPlan{cfg: n, needsCheck: n.Path != e.Path || n.ReadOnly != e.ReadOnly, oldPath: e.Path, write: config.SetExport}, err
 }

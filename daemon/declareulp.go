@@ -111,7 +111,7 @@ func RemoveULP(mainFile, name string) error {
 }
 
 // ulpKeys are the keys that SetULP changes.
-var ulpKeys = []string{"users", "groups", "peers", "exports", "ports", "transport", "listen", "privileged", "trust", "max_memory_bytes", "max_streams", "max_attachments"}
+var ulpKeys = []string{"users", "groups", "peers", "exports", "ports", "transport", "listen", "privileged", "trust", "max_memory_bytes", "max_streams", "max_attachments", "partition", "label"}
 
 // changeULP returns a ULP with the keys of a change.
 func changeULP(s api.ULPSpec, c api.ULPChange) (api.ULPSpec, error) {
@@ -136,6 +136,7 @@ func changeULP(s api.ULPSpec, c api.ULPChange) (api.ULPSpec, error) {
 func ulpOf(s api.ULPSpec, old config.ULP) (config.ULP, error) {
 	u := old
 	u.Name, u.Privileged, u.Trust, u.Peers, u.Exports, u.Listen = s.Name, s.Privileged, config.Trust(s.Trust), s.Peers, s.Exports, s.Listen
+	u.Partition, u.Label = s.Partition, s.Label
 	u.Limits.Bytes, u.Limits.Streams, u.Attachments = s.MaxMemory, s.MaxStreams, s.MaxAttachments
 	if u.Attachments == 0 {
 		u.Attachments = config.DefaultAttachments
@@ -195,7 +196,7 @@ func ulpOf(s api.ULPSpec, old config.ULP) (config.ULP, error) {
 func specOfULP(u config.ULP) api.ULPSpec {
 	s := api.ULPSpec{Name: u.Name, Privileged: u.Privileged, Trust: string(u.Trust), Users: append([]string{}, u.UserNames()...), Groups: append([]string{}, u.GroupNames()...),
 		Peers: append([]string{}, u.Peers...), Exports: append([]string{}, u.Exports...), Ports: []string{}, Transport: string(u.Transport), Listen: u.Listen,
-		MaxMemory: u.Limits.Bytes, MaxStreams: u.Limits.Streams, MaxAttachments: u.Attachments}
+		MaxMemory: u.Limits.Bytes, MaxStreams: u.Limits.Streams, MaxAttachments: u.Attachments, Partition: u.Partition, Label: u.Label}
 	for _, b := range u.Ports {
 		s.Ports = append(s.Ports, b.String())
 	}

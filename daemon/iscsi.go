@@ -189,7 +189,7 @@ func SetTarget(mainFile, name string, c api.TargetChange) (string, error) {
 }
 
 // settable are the keys that SetTarget changes.
-var settable = []string{"alias", "port", "addresses", "peers", "initiators", "chap", "error_recovery_level", "insecure_undeclared", "iser", "redirect", "redirect_permanent"}
+var settable = []string{"alias", "port", "addresses", "peers", "initiators", "chap", "error_recovery_level", "insecure_undeclared", "iser", "redirect", "redirect_permanent", "partition", "label"}
 
 // changeTarget returns a target with the keys of a change.
 func changeTarget(s api.TargetSpec, c api.TargetChange) (api.TargetSpec, error) {

@@ -32,6 +32,8 @@ type TargetSpec struct {
 	Redirect           string     `json:"redirect,omitempty"`             // where initiators are sent, as host or host:port
 	RedirectPermanent  bool       `json:"redirect_permanent,omitempty"`   // for good
 	LUNs               []LUNSpec  `json:"luns"`
+	Partition          string     `json:"partition,omitempty"` // at whose iscsi_port its portals are
+	Label              string     `json:"label,omitempty"`     // security label of its portals; "": as the service's
 }
 
 // CHAPUser names an initiator in CHAP, and the files that hold its secret and the target's for it.

@@ -105,6 +105,9 @@ type ExportSpec struct {
 	Writers  string   `json:"writers,omitempty"` // one, the default, migration or shared
 	Allow    []string `json:"allow"`
 	Trust    string   `json:"trust,omitempty"` // trust model of sessions of those allowed; "": as the service's
+
+	Partition string `json:"partition,omitempty"` // in which alone it is offered; "": as the service's
+	Label     string `json:"label,omitempty"`     // security label of who serves it; "": as the service's
 }
 
 // ExportChange changes an export's declaration. Fields that are nil stay as they are.
@@ -115,6 +118,9 @@ type ExportChange struct {
 	ReadOnly *bool    `json:"read_only,omitempty"`
 	Writers  *string  `json:"writers,omitempty"`
 	Trust    *string  `json:"trust,omitempty"`
+
+	Partition *string `json:"partition,omitempty"`
+	Label     *string `json:"label,omitempty"`
 }
 
 // Export is an export as the daemon sees it.

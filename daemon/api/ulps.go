@@ -22,6 +22,8 @@ type ULPSpec struct {
 	MaxMemory      int64    `json:"max_memory_bytes,omitzero"` // 0: its fair share
 	MaxStreams     int64    `json:"max_streams,omitzero"`      // 0: its fair share
 	MaxAttachments int      `json:"max_attachments,omitzero"`  // disks at a time; 0: 16
+	Partition      string   `json:"partition,omitempty"`       // of its programs' ports, and of what it attaches
+	Label          string   `json:"label,omitempty"`           // security label; "": of each user as the kernel reports it, or the service's
 }
 
 // ULPChange changes a ULP's declaration.

@@ -37,10 +37,12 @@ type Config struct {
 	Idle          Idle
 	Block         Block
 	Slow          Slow
-	Peers         []Peer   // sorted by name
-	Exports       []Export // sorted by name
-	Targets       []Target // sorted by name
-	ULPs          []ULP    // in the order of the file
+	Peers         []Peer      // sorted by name
+	Exports       []Export    // sorted by name
+	Targets       []Target    // sorted by name
+	ULPs          []ULP       // in the order of the file
+	Partitions    []Partition // sorted by name
+	Labels        Labels
 
 	positions map[string]Pos // of some keys, by name
 }
@@ -103,12 +105,15 @@ type Export struct {
 	Allow    []string // peer names, and IKE identities behind AllowIdentity; sorted
 	Trust    Trust
 	LUN      bool // it is one of a target: to peers that attach it, it is read-only
-	Origin   Pos
+	// Partition is that in which alone it is offered; "": the service's.
+	Partition string
+	Label     string // the security label of who serves it; "": the service's
+	Origin    Pos
 }
 
 // Equal reports whether two declarations are the same, wherever they are written.
 func (e Export) Equal(f Export) bool {
-	return e.Name == f.Name && e.Path == f.Path && e.ReadOnly == f.ReadOnly && e.Writers == f.Writers && e.Trust == f.Trust && e.LUN == f.LUN && slices.Equal(e.Allow, f.Allow)
+	return e.Name == f.Name && e.Path == f.Path && e.ReadOnly == f.ReadOnly && e.Writers == f.Writers && e.Trust == f.Trust && e.LUN == f.LUN && e.Partition == f.Partition && e.Label == f.Label && slices.Equal(e.Allow, f.Allow)
 }
 
 // AllowIdentity begins an entry of Export.Allow that names an IKE identity in
@@ -166,6 +171,7 @@ func Default(path string) *Config {
 		IPsec:      IPsec{VICI: "unix:///var/run/charon.vici", DataPlane: "auto"},
 		Limits:     Limits{Device: deviceLimits(), Sessions: DefaultSessions, AllSessions: DefaultAllSessions, ISCSISessions: DefaultISCSISessions, QueueSize: DefaultQueueSize},
 		Trust:      Trust(verbs.NSNT.String()),
+		Labels:     Labels{Engine: EngineAuto},
 		Services: map[string]Service{
 			ServiceExports: {}, ServiceAttachments: {}, ServiceTargets: {},
 			ServicePing: {Limits: Quota{Streams: DefaultPingStreams, Bytes: DefaultPingMemory}},

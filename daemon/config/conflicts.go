@@ -77,6 +77,8 @@ func checkConflicts(c *Config) Errors {
 	errs = append(errs, checkAddresses(c, names)...)
 	errs = append(errs, checkULPs(c, names)...)
 	errs = append(errs, checkPorts(c)...)
+	errs = append(errs, fillPartitions(c)...)
+	errs = append(errs, checkPartitions(c)...)
 	fillPrograms(c)
 	c.SetQueueSize(c.Limits.QueueSize)
 	errs = append(errs, checkCapacity(c)...)

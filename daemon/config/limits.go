@@ -105,6 +105,11 @@ const (
 	DefaultAttachments = 16
 	MaxAttachments     = 1024 // for one local consumer
 
+	// MaxPartitions of a host: each is a guard and two child SAs of each member for each of its transports.
+	MaxPartitions = 32
+	// MaxMembers of a partition: more than a host has peers.
+	MaxMembers = 4096
+
 	// DefaultMemory is the registered memory in bytes over all peers, to which twice a
 	// session of each peer that may attach something is added. MinMemory is the
 	// least that some block sessions can do with, and MinServiceMemory that of one

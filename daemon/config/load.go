@@ -55,6 +55,8 @@ func (changed files) load(path string, mustExist bool) (*Config, error) {
 	errs = append(errs, changed.loadDir(filepath.Join(c.Dir(), ulpsDir), func(d *decoder, n ast.Node) {
 		c.ULPs = append(c.ULPs, d.ulp(n))
 	})...)
+	errs = append(errs, changed.loadPolicy(c)...)
+	portOfTargets(c)
 	addLUNExports(c)
 	c.ControlSocket = cmp.Or(c.ControlSocket, filepath.Join(c.RuntimeDir, "ironwarp.sock"))
 	errs = append(errs, checkConflicts(c)...)
@@ -63,6 +65,7 @@ func (changed files) load(path string, mustExist bool) (*Config, error) {
 	}
 	slices.SortFunc(c.Peers, func(a, b Peer) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Exports, func(a, b Export) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Partitions, func(a, b Partition) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Targets, func(a, b Target) int { return strings.Compare(a.Name, b.Name) })
 	return c, nil
 }
@@ -206,6 +209,10 @@ func (d *decoder) config(n ast.Node, c *Config) {
 		"targets": func(n ast.Node) {
 			d.sequence(n, "targets", func(n ast.Node) { c.Targets = append(c.Targets, d.target(n)) })
 		},
+		"partitions": func(n ast.Node) {
+			d.sequence(n, "partitions", func(n ast.Node) { c.Partitions = append(c.Partitions, d.partition(n)) })
+		},
+		"labels": d.labels(&c.Labels),
 	})
 }
 
@@ -233,6 +240,8 @@ func (d *decoder) export(n ast.Node) Export {
 		"read_only": d.boolean("read_only", &e.ReadOnly),
 		"writers":   d.str("writers", &writers, CheckWriters),
 		"trust":     d.trust(&e.Trust),
+		"partition": d.str("partition", &e.Partition, CheckPartitionName),
+		"label":     d.str("label", &e.Label, CheckLabel),
 		"allow": func(n ast.Node) {
 			d.sequence(n, "allow", func(n ast.Node) {
 				var s string

@@ -57,6 +57,7 @@ type Pair struct {
 	Links        []pad.Link
 	ISCSIPort    uint16      // of TCP, beside Links; 0: none
 	Programs     []PortBlock // beside both
+	Partitions   []pad.Link  // those of the peer's partitions, beside all of these
 }
 
 // AllLinks are Links, that of iSCSI and those of Programs.
@@ -65,19 +66,19 @@ func (q Pair) AllLinks() []pad.Link {
 	return p.AllLinks()
 }
 
-// Blocks are Programs as links.
-func (q Pair) Blocks() []pad.Link { return blockLinks(q.Programs) }
+// Blocks are Programs as links, and those of partitions.
+func (q Pair) Blocks() []pad.Link { return append(blockLinks(q.Programs), q.Partitions...) }
 
 // Pairs are all of the peer's, the first one first. The name of a connection does not
 // change when another path comes or goes.
 func (p Peer) Pairs() []Pair {
 	first := p.Address.String()
-	out := []Pair{{p.Name, first, p.Address, p.LocalAddress, p.Links(), p.ISCSIPort, p.Programs}}
+	out := []Pair{{p.Name, first, p.Address, p.LocalAddress, p.Links(), p.ISCSIPort, p.Programs, p.linksOfPartitions(true)}}
 	for i, q := range p.Multihoming {
-		out = append(out, Pair{fmt.Sprintf("%s.path%d", p.Name, i+2), first, q.Address, q.LocalAddress, p.Links(), 0, nil})
+		out = append(out, Pair{fmt.Sprintf("%s.path%d", p.Name, i+2), first, q.Address, q.LocalAddress, p.Links(), 0, nil, p.linksOfPartitions(false)})
 	}
 	for _, q := range p.Paths {
-		out = append(out, Pair{p.Name + "." + connectionPart(q.Name), q.Name, q.Address, q.LocalAddress, p.ViaPath(q).Links(), p.ISCSIPort, p.Programs})
+		out = append(out, Pair{p.Name + "." + connectionPart(q.Name), q.Name, q.Address, q.LocalAddress, p.ViaPath(q).Links(), p.ISCSIPort, p.Programs, p.ViaPath(q).linksOfPartitions(true)})
 	}
 	return out
 }

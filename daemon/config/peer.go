@@ -81,6 +81,9 @@ type Peer struct {
 	// streams with the peer; sorted. Load fills it in.
 	Programs []PortBlock
 
+	// Partitions are those of which the peer is a member, by name. Load fills it in.
+	Partitions []PeerPartition
+
 	// Resolved is what Profile and Mode mean. Load fills it in.
 	Resolved *profile.Profile
 
@@ -115,7 +118,7 @@ func (p Peer) Setup() verbs.Setup {
 func (p Peer) SameEndpoints(q Peer) bool {
 	return p.AllPaths()[0] == q.AllPaths()[0] && p.Protection == q.Protection && slices.Equal(p.Multihoming, q.Multihoming) &&
 		p.LocalID == q.LocalID && p.Identity() == q.Identity() &&
-		p.ChildSAs == q.ChildSAs && p.ISCSIPort == q.ISCSIPort && (p.Protection != ProtectIPsec || slices.Equal(p.Programs, q.Programs)) && p.Gateway == q.Gateway
+		p.ChildSAs == q.ChildSAs && p.ISCSIPort == q.ISCSIPort && (p.Protection != ProtectIPsec || slices.Equal(p.Programs, q.Programs) && slices.Equal(p.Partitions, q.Partitions)) && p.Gateway == q.Gateway
 }
 
 // AddrPort is where the peer listens.

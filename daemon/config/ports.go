@@ -18,6 +18,7 @@ type PortBlock struct {
 	First uint16
 	Size  uint16 // a power of two, of which First is a multiple
 	UDP   bool   // of UDP, for SCTP in it, otherwise of TCP: as the ULP's transport says
+	Label string // the security label of its link with a peer; "": none
 }
 
 // Last is the block's highest port.
@@ -55,7 +56,7 @@ func (b PortBlock) Carries(p transport.Protocol, port uint16) bool {
 
 // Link is the block as a link of a peer.
 func (b PortBlock) Link() pad.Link {
-	return pad.Link{Protocol: b.Protocol(), Port: b.First, Size: b.Size}.Normal()
+	return pad.Link{Protocol: b.Protocol(), Port: b.First, Size: b.Size, Label: b.Label}.Normal()
 }
 
 // blockLinks are blocks as links.
@@ -152,8 +153,13 @@ func fillPrograms(c *Config) {
 		p := &c.Peers[i]
 		p.Programs = nil
 		for _, u := range c.ULPs {
-			if u.mayHavePrograms(p.Name) {
-				p.Programs = append(p.Programs, u.Ports...)
+			label, linked := c.labelOfPrograms(u, *p)
+			if !u.mayHavePrograms(p.Name) || !linked {
+				continue
+			}
+			for _, b := range u.Ports {
+				b.Label = label
+				p.Programs = append(p.Programs, b)
 			}
 		}
 		slices.SortFunc(p.Programs, comparePortBlocks)

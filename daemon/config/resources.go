@@ -69,6 +69,9 @@ func ServiceNames() []string {
 type Service struct {
 	Trust  Trust
 	Limits Quota
+	// Partition is that of what has none of its own, of exports, attachments and targets.
+	Partition string
+	Label     string // the security label of its queue pairs and listeners; "": the default one
 }
 
 // Idle is which idle streams are ended when streams run short (RFC 5042 section
@@ -235,7 +238,11 @@ func (d *decoder) services(c *Config) func(ast.Node) {
 		for _, name := range ServiceNames() {
 			f[name] = d.notePosition(c, name, func(n ast.Node) {
 				s := c.Services[name]
-				d.mapping(n, "service "+name, fields{"trust": d.trust(&s.Trust), "limits": d.quota(&s.Limits)})
+				f := fields{"trust": d.trust(&s.Trust), "limits": d.quota(&s.Limits), "label": d.str("label", &s.Label, CheckLabel)}
+				if name != ServicePing { // it asks about the link itself
+					f["partition"] = d.str("partition", &s.Partition, CheckPartitionName)
+				}
+				d.mapping(n, "service "+name, f)
 				c.Services[name] = s
 			})
 		}

@@ -31,6 +31,8 @@ type Target struct {
 	Moved      bool         // redirect_permanent: for good
 	NoISER     bool         // sessions are over TCP alone (RFC 7145 section 6.3: RDMAExtensions)
 	LUNs       []LUN        // by number
+	Partition  string       // at whose iscsi_port its portals are; "": the service's
+	Label      string       // the security label of its portals; "": the service's
 	Origin     Pos
 }
 
@@ -54,7 +56,7 @@ type LUN struct {
 
 // Equal reports whether two declarations are the same, wherever they are written.
 func (t Target) Equal(u Target) bool {
-	return t.Name == u.Name && t.IQN == u.IQN && t.Alias == u.Alias && t.Port == u.Port && t.Recovery == u.Recovery && t.Undeclared == u.Undeclared && t.NoISER == u.NoISER && t.Redirect == u.Redirect && t.Moved == u.Moved && slices.Equal(t.Addresses, u.Addresses) &&
+	return t.Name == u.Name && t.IQN == u.IQN && t.Alias == u.Alias && t.Port == u.Port && t.Recovery == u.Recovery && t.Undeclared == u.Undeclared && t.NoISER == u.NoISER && t.Redirect == u.Redirect && t.Moved == u.Moved && t.Partition == u.Partition && t.Label == u.Label && slices.Equal(t.Addresses, u.Addresses) &&
 		slices.Equal(t.Peers, u.Peers) && slices.Equal(t.Initiators, u.Initiators) && slices.Equal(t.CHAP, u.CHAP) && slices.Equal(t.LUNs, u.LUNs)
 }
 
@@ -152,6 +154,8 @@ func (d *decoder) target(n ast.Node) Target {
 		"redirect_permanent":   d.boolean("redirect_permanent", &t.Moved),
 		"error_recovery_level": d.integer("error_recovery_level", 0, MaxErrorRecoveryLevel, func(v uint64) { t.Recovery = uint32(v) }),
 		"iser":                 d.boolean("iser", &iser),
+		"partition":            d.str("partition", &t.Partition, CheckPartitionName),
+		"label":                d.str("label", &t.Label, CheckLabel),
 		"addresses": func(n ast.Node) {
 			d.sequence(n, "addresses", d.addr("portal address", func(a netip.Addr) { t.Addresses = append(t.Addresses, a) }))
 		},
@@ -294,7 +298,7 @@ func checkTargets(c *Config) Errors {
 			switch {
 			case !ok:
 				fail(t, fmt.Sprintf("target %s allows %s, which is no configured peer", t.Name, a), "add it with `ironwarp peer add`, or remove it from peers")
-			case p.Protection == ProtectIPsec && p.ISCSIPort != t.Port:
+			case p.Protection == ProtectIPsec && p.ISCSIPort != t.Port && c.TargetPartition(*t) == "":
 				fail(t, fmt.Sprintf("target %s allows peer %s at port %d, and the SAs with that peer do not cover the port", t.Name, p.Name, t.Port),
 					fmt.Sprintf("`ironwarp peer set --iscsi-port %d %s`, and the same for this host there", t.Port, p.Name))
 			}
@@ -346,6 +350,8 @@ type targetFile struct {
 	Recovery   *uint32    `yaml:"error_recovery_level,omitempty"`
 	ISER       *bool      `yaml:"iser,omitempty"`
 	LUNs       []lunFile  `yaml:"luns,omitempty"`
+	Partition  string     `yaml:"partition,omitempty"`
+	Label      string     `yaml:"label,omitempty"`
 }
 
 type chapFile struct {
@@ -367,7 +373,7 @@ type lunFile struct {
 }
 
 func fileOfTarget(t Target) targetFile {
-	f := targetFile{Name: t.Name, IQN: t.IQN, Alias: t.Alias, Peers: t.Peers, Initiators: t.Initiators, Undeclared: t.Undeclared, Redirect: t.Redirect, Moved: t.Moved}
+	f := targetFile{Name: t.Name, IQN: t.IQN, Alias: t.Alias, Peers: t.Peers, Initiators: t.Initiators, Undeclared: t.Undeclared, Redirect: t.Redirect, Moved: t.Moved, Partition: t.Partition, Label: t.Label}
 	if t.Port != DefaultISCSIPort {
 		f.Port = t.Port
 	}

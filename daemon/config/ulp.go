@@ -32,6 +32,9 @@ type ULP struct {
 	// Transport is what carries those streams: TransportTCP, also if it is "", or TransportSCTPUDP.
 	Transport Transport
 	Listen    bool // its programs may take connections at Ports
+	// Partition is that of its programs' ports, and of what it attaches; "": of no partition, and the service's.
+	Partition string
+	Label     string // its security label; "": of each user as the kernel reports it, or the service's
 	Origin    Pos
 	// Disabled is which of its users or groups does not exist on this host. Then the ULP
 	// has no users: a name that is reused must not become somebody else's by accident.
@@ -127,6 +130,8 @@ func (d *decoder) ulp(n ast.Node) ULP {
 		"exports":   d.names("export", &u.Exports, checkDisk),
 		"ports":     d.portBlocks(&u.Ports),
 		"transport": d.str("transport", (*string)(&u.Transport), CheckProgramTransport),
+		"partition": d.str("partition", &u.Partition, CheckPartitionName),
+		"label":     d.str("label", &u.Label, CheckLabel),
 		"listen":    d.boolean("listen", &u.Listen),
 	})
 	u.SetTransport(u.Transport)

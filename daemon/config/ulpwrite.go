@@ -20,12 +20,14 @@ type ulpFile struct {
 	Ports      []string      `yaml:"ports,omitempty,flow"`
 	Transport  Transport     `yaml:"transport,omitempty"`
 	Listen     bool          `yaml:"listen,omitempty"`
+	Partition  string        `yaml:"partition,omitempty"`
+	Label      string        `yaml:"label,omitempty"`
 	Trust      Trust         `yaml:"trust,omitempty"`
 	Limits     yaml.MapSlice `yaml:"limits,omitempty,flow"`
 }
 
 func fileOfULP(u ULP) ulpFile {
-	f := ulpFile{Name: u.Name, Users: u.UserNames(), Groups: u.GroupNames(), Privileged: u.Privileged, Peers: sorted(u.Peers), Exports: sorted(u.Exports), Transport: u.Transport, Listen: u.Listen, Trust: u.Trust}
+	f := ulpFile{Name: u.Name, Users: u.UserNames(), Groups: u.GroupNames(), Privileged: u.Privileged, Peers: sorted(u.Peers), Exports: sorted(u.Exports), Transport: u.Transport, Listen: u.Listen, Partition: u.Partition, Label: u.Label, Trust: u.Trust}
 	ports := slices.Clone(u.Ports)
 	slices.SortFunc(ports, comparePortBlocks)
 	for _, b := range ports {

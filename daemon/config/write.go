@@ -66,6 +66,9 @@ type exportFile struct {
 	Allow    []string `yaml:"allow,omitempty,flow"`
 	Writers  Writers  `yaml:"writers,omitempty"`
 	Trust    Trust    `yaml:"trust,omitempty"`
+
+	Partition string `yaml:"partition,omitempty"`
+	Label     string `yaml:"label,omitempty"`
 }
 
 // AddPeer writes peers.d/NAME.yaml beside the main file, mode 0600, and returns
@@ -181,7 +184,7 @@ func SetExport(main string, e Export) (string, error) {
 }
 
 func fileOfExport(e Export) exportFile {
-	return exportFile{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Writers: e.Writers, Allow: e.Allow, Trust: e.Trust}
+	return exportFile{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Writers: e.Writers, Allow: e.Allow, Trust: e.Trust, Partition: e.Partition, Label: e.Label}
 }
 
 // add writes one declaration.

@@ -96,7 +96,7 @@ func (t *Targets) Sessions() []api.TargetSession {
 
 // Spec is the reverse of Declaration.
 func Spec(c config.Target) api.TargetSpec {
-	s := api.TargetSpec{Name: c.Name, IQN: c.IQN, Alias: c.Alias, Port: c.Port, Peers: append([]string{}, c.Peers...), Initiators: append([]string{}, c.Initiators...), ErrorRecoveryLevel: &c.Recovery, InsecureUndeclared: c.Undeclared, Redirect: c.Redirect, RedirectPermanent: c.Moved}
+	s := api.TargetSpec{Name: c.Name, IQN: c.IQN, Alias: c.Alias, Port: c.Port, Peers: append([]string{}, c.Peers...), Initiators: append([]string{}, c.Initiators...), ErrorRecoveryLevel: &c.Recovery, InsecureUndeclared: c.Undeclared, Redirect: c.Redirect, RedirectPermanent: c.Moved, Partition: c.Partition, Label: c.Label}
 	for _, a := range c.Addresses {
 		s.Addresses = append(s.Addresses, a.String())
 	}
@@ -132,7 +132,7 @@ func Declaration(s api.TargetSpec) (config.Target, error) {
 	if err := config.CheckIQN(s.IQN); err != nil {
 		return bad("%q %s", s.IQN, err)
 	}
-	c := config.Target{Name: s.Name, IQN: s.IQN, Alias: s.Alias, Port: cmp.Or(s.Port, config.DefaultISCSIPort), Peers: s.Peers, Initiators: s.Initiators, Undeclared: s.InsecureUndeclared, NoISER: s.ISER != nil && !*s.ISER, Redirect: s.Redirect, Moved: s.RedirectPermanent, Recovery: config.DefaultErrorRecoveryLevel}
+	c := config.Target{Name: s.Name, IQN: s.IQN, Alias: s.Alias, Port: cmp.Or(s.Port, config.DefaultISCSIPort), Peers: s.Peers, Initiators: s.Initiators, Undeclared: s.InsecureUndeclared, NoISER: s.ISER != nil && !*s.ISER, Redirect: s.Redirect, Moved: s.RedirectPermanent, Recovery: config.DefaultErrorRecoveryLevel, Partition: s.Partition, Label: s.Label}
 	if s.Redirect != "" {
 		if err := config.CheckRedirect(s.Redirect); err != nil {
 			return bad("redirect %q %s", s.Redirect, err)
