@@ -100,7 +100,7 @@ func (a *Agent) Handle(now time.Time, from Requester, request *mad.SMP) (r Resul
 	if request.Method.Response() || request.Returning() {
 		return Result{}
 	}
-	if request.Attribute == mad.AttrSMInfo && request.Method == mad.MethodGet && !isManager(from) {
+	if request.Attribute == mad.AttrSMInfo && request.Method == mad.MethodGet && !isManager(from) && a.c.SM != nil {
 		// Everybody may ask who the master is. No key is compared, so that nobody but managers can try one.
 		return Result{Answer: a.sminfo(now, from, request, false)}
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/fabric/conf"
 	"github.com/ironwarp/ironwarp/fabric/mad"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
@@ -140,7 +141,7 @@ func TestIdentityComesFirst(t *testing.T) {
 	for _, key := range []mad.Key{right, wrong} {
 		h := newHost(t, Config{Keys: KeyFields{MKey: right, Protect: 2, LeasePeriod: 1}, PKeys: []uint16{0x8001}})
 		for _, method := range []mad.Method{mad.MethodGet, mad.MethodSet, mad.MethodTrapRepress, mad.MethodSend, mad.MethodTrap, 0x7f} {
-			for _, attribute := range []mad.Attribute{mad.AttrPortInfo, mad.AttrPKeyTable, mad.AttrNotice, mad.AttrNodeInfo} {
+			for _, attribute := range []mad.Attribute{mad.AttrPortInfo, mad.AttrPKeyTable, mad.AttrNotice, mad.AttrNodeInfo, mad.AttrSMInfo} {
 				if r := h.Handle(start, stranger, smp(method, attribute, 0, key, nil)); r.Answer != nil || r.Changed {
 					t.Errorf("%s of %#x: %+v", method, attribute, r)
 				}
@@ -149,7 +150,7 @@ func TestIdentityComesFirst(t *testing.T) {
 		if _, due := h.Next(); due || h.Violations() != 0 || len(h.PKeys()) != 1 {
 			t.Error("who is no manager has an effect")
 		}
-		if len(h.events) != 24 || h.events[0].Kind != NotManager || !h.events[0].Alarm() || !strings.Contains(h.events[0].String(), "beta") {
+		if len(h.events) != 30 || h.events[0].Kind != NotManager || !h.events[0].Alarm() || !strings.Contains(h.events[0].String(), "beta") {
 			t.Errorf("%v", h.events)
 		}
 	}
@@ -520,6 +521,18 @@ func TestSavedState(t *testing.T) {
 	}
 }
 
+func TestConfiguredKeyFields(t *testing.T) {
+	c := conf.Default()
+	c.Keys, c.MKeyProtection, c.MKeyLeasePeriod = conf.NewKeys(right, 0, 0), 3, 60
+	if k := Configured(c, 0x42); k != (KeyFields{right, 3, 60}) {
+		t.Errorf("%v", k)
+	}
+	c.MKeyPerPort = true
+	if k := Configured(c, 0x42); k.MKey == right || k.MKey != c.PortKey(0x42) {
+		t.Error("the port has no key of its own")
+	}
+}
+
 func TestConfigurationsThatAreRefused(t *testing.T) {
 	for what, c := range map[string]Config{
 		"protection":    {Keys: KeyFields{Protect: 4}},
@@ -572,6 +585,13 @@ func TestKeysAreNeverShown(t *testing.T) {
 	}
 	if !strings.Contains(h.events[1].String(), "another M_Key") {
 		t.Error(h.events[1])
+	}
+	seen := map[string]bool{}
+	for k := range PKeysSet + 1 {
+		if seen[k.String()] || k.String() == "" {
+			t.Errorf("kind %d is called %q", k, k)
+		}
+		seen[k.String()] = true
 	}
 }
 

@@ -21,7 +21,22 @@ const (
 	PKeysSet
 )
 
-// Event is something to log. It has no keys in its text.
+var kinds = [...]string{
+	NotManager: "a host that is no manager asks the agent", Violation: "a manager has a wrong M_Key", SetRefused: "a manager sets what managers may not set",
+	KeysSet: "a manager has set the M_Key's fields", LeaseEnded: "the lease of the M_Key has ended", Drained: "a manager has drained this host",
+	Undrained: "a manager has ended the drain of this host", PKeysSet: "a manager has set the partitions of this host",
+}
+
+// String returns what happens, the same for all events of a kind: so who causes many has them counted as one
+// when the log represses repetitions.
+func (k Kind) String() string {
+	if int(k) < len(kinds) {
+		return kinds[k]
+	}
+	return "unknown"
+}
+
+// Event is something to log: its kind is the message, its text has the details. It has no keys in it.
 type Event struct {
 	Kind          Kind
 	From          Requester // zero for LeaseEnded

@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/ironwarp/ironwarp/fabric/conf"
 	"github.com/ironwarp/ironwarp/fabric/mad"
 )
 
@@ -13,6 +14,11 @@ type KeyFields struct {
 	MKey        mad.Key // 0: none, all keys match
 	Protect     uint8   // M_KeyProtectBits, 0 to 3
 	LeasePeriod uint16  // seconds; 0: the lease does not end
+}
+
+// Configured returns the key fields that the configuration gives to a port.
+func Configured(c *conf.Config, port mad.GUID) KeyFields {
+	return KeyFields{MKey: c.PortKey(port), Protect: c.MKeyProtection, LeasePeriod: c.MKeyLeasePeriod}
 }
 
 // Format does not write the key, whatever the verb.

@@ -19,7 +19,22 @@ const (
 	MKeyTrap               // a host reports a violation of its M_Key
 )
 
-// Event is something to log. No key of this manager is in its texts.
+var kinds = [...]string{
+	Entering: "the manager enters another state", Rival: "a rival manager has another sm_key", NotManager: "a host that is no manager speaks as one",
+	MKeyTrap: "a host reports a wrong M_Key",
+}
+
+// String returns what happens, the same for all events of a kind: so who causes many has them counted as one
+// when the log represses repetitions.
+func (k Kind) String() string {
+	if int(k) < len(kinds) {
+		return kinds[k]
+	}
+	return "unknown"
+}
+
+// Event is something to log. A rival's text is the message, and comes at marks of its number; of others the
+// kind is the message, and the text has the details. No key of this manager is in it.
 type Event struct {
 	Kind   Kind
 	Peer   string      // whose doing it is; "" for Entering

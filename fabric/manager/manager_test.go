@@ -606,6 +606,16 @@ func TestKeysAreNeverShown(t *testing.T) {
 	}
 }
 
+func TestKindsHaveNames(t *testing.T) {
+	seen := map[string]bool{}
+	for k := range MKeyTrap + 1 {
+		if seen[k.String()] || k.String() == "" {
+			t.Errorf("kind %d is called %q", k, k)
+		}
+		seen[k.String()] = true
+	}
+}
+
 // Rivals fill no log.
 func TestWorthALine(t *testing.T) {
 	var lines []uint64

@@ -163,9 +163,9 @@ func TestManagementWithoutTheKey(t *testing.T) {
 func TestReplayedKeyOfAPort(t *testing.T) {
 	runKeys(t, keyAttack{"set another key", checks.MKeyPerPort, agent.KeyFields{}, func(h *managed) bool {
 		c := conf.Default()
-		c.MKeyPerPort, c.Keys = true, conf.NewKeys(hostKey, 0, 0)
+		c.MKeyPerPort, c.MKeyProtection, c.Keys = true, 1, conf.NewKeys(hostKey, 0, 0)
 		learned := c.PortKey(0x41)
-		h.agent = must(agent.New(agent.Config{GUID: 0x42, Name: "host", Keys: agent.KeyFields{MKey: c.PortKey(0x42), Protect: 1}}))(h)
+		h.agent = must(agent.New(agent.Config{GUID: 0x42, Name: "host", Keys: agent.Configured(c, 0x42)}))(h)
 		info, _ := h.get(rogue, learned)
 		info.MKey = 0xbad
 		h.agent.Handle(h.now, rogue, smpRequest(mad.MethodSet, mad.AttrPortInfo, learned, info.Append(nil)))
