@@ -25,7 +25,7 @@ type Requester struct {
 type SMInfoServer interface {
 	// ServeSMInfo returns the answer, nil for silence. known reports that the requester is a manager by its
 	// identity and that its M_Key matches; others may ask, and are not told the SM_Key.
-	ServeSMInfo(now time.Time, from Requester, request *mad.SMP, known bool) *mad.SMP
+	ServeSMInfo(from Requester, request *mad.SMP, known bool) *mad.SMP
 }
 
 // Config is what an agent is made of.
@@ -102,7 +102,7 @@ func (a *Agent) Handle(now time.Time, from Requester, request *mad.SMP) (r Resul
 	}
 	if request.Attribute == mad.AttrSMInfo && request.Method == mad.MethodGet && !isManager(from) && a.c.SM != nil {
 		// Everybody may ask who the master is. No key is compared, so that nobody but managers can try one.
-		return Result{Answer: a.sminfo(now, from, request, false)}
+		return Result{Answer: a.sminfo(from, request, false)}
 	}
 	if !isManager(from) {
 		a.event(Event{Kind: NotManager, From: from, Method: request.Method, Attribute: request.Attribute})
@@ -122,15 +122,15 @@ func (a *Agent) Handle(now time.Time, from Requester, request *mad.SMP) (r Resul
 		a.violated(now, from, request)
 		return r
 	}
-	done := a.serve(now, from, request, v)
+	done := a.serve(from, request, v)
 	done.Changed = done.Changed || r.Changed
 	return done
 }
 
 // serve answers a valid request.
-func (a *Agent) serve(now time.Time, from Requester, request *mad.SMP, v verdict) Result {
+func (a *Agent) serve(from Requester, request *mad.SMP, v verdict) Result {
 	if request.Attribute == mad.AttrSMInfo && request.Method != mad.MethodTrapRepress {
-		return Result{Answer: a.sminfo(now, from, request, v == keyMatches)}
+		return Result{Answer: a.sminfo(from, request, v == keyMatches)}
 	}
 	switch request.Method {
 	case mad.MethodGet:
@@ -143,11 +143,11 @@ func (a *Agent) serve(now time.Time, from Requester, request *mad.SMP, v verdict
 	}
 }
 
-func (a *Agent) sminfo(now time.Time, from Requester, request *mad.SMP, known bool) *mad.SMP {
+func (a *Agent) sminfo(from Requester, request *mad.SMP, known bool) *mad.SMP {
 	if a.c.SM == nil {
 		return refuse(request, mad.StatusUnsupportedAttribute).Answer
 	}
-	return a.c.SM.ServeSMInfo(now, from, request, known)
+	return a.c.SM.ServeSMInfo(from, request, known)
 }
 
 // refuse is an answer without data. A trap and what represses one have none.

@@ -7,8 +7,8 @@
 //
 //	m.Tick(now)           when m.Next() says: what to send, each to one manager
 //	m.ServeSMInfo(...)    answers others' requests; agent.Config.SM takes m
-//	m.Receive(now, ...)   takes others' answers
-//	m.Trap(now, ...)      takes the traps of hosts' agents
+//	m.Receive(...)        takes others' answers
+//	m.Trap(...)           takes the traps of hosts' agents
 //
 // Identity comes first here as well: what comes from a host that is no manager by IKE's identity is ignored
 // before a key in it is looked at.

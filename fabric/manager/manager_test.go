@@ -192,7 +192,7 @@ func (c *call) answer(t *testing.T, from agent.Requester, question mad.SMP, info
 }
 
 func (c *call) set(from agent.Requester, known bool, modifier uint32, info mad.SMInfo) *mad.SMP {
-	return c.m.ServeSMInfo(c.now, from, &mad.SMP{Data: sminfo(info), Header: mad.Header{
+	return c.m.ServeSMInfo(from, &mad.SMP{Data: sminfo(info), Header: mad.Header{
 		Class: mad.ClassSubn, ClassVersion: mad.SMPClassVersion, Method: mad.MethodSet, Attribute: mad.AttrSMInfo, Modifier: modifier,
 	}}, known)
 }
@@ -407,7 +407,7 @@ func TestWhoIsToldTheSMKey(t *testing.T) {
 		key   mad.Key
 	}{{beta, true, ourKey}, {beta, false, 0}, {impostor, true, 0}, {stranger, false, 0}, {stranger, true, 0}} {
 		c := standby(t)
-		a := c.m.ServeSMInfo(c.now, tc.from, &mad.SMP{Header: mad.Header{Class: mad.ClassSubn, ClassVersion: 1, Method: mad.MethodGet, Attribute: mad.AttrSMInfo}}, tc.known)
+		a := c.m.ServeSMInfo(tc.from, &mad.SMP{Header: mad.Header{Class: mad.ClassSubn, ClassVersion: 1, Method: mad.MethodGet, Attribute: mad.AttrSMInfo}}, tc.known)
 		info, err := mad.ParseSMInfo(a.Data[:mad.SMInfoLen])
 		if err != nil || info.SMKey != tc.key || info.GUID != 0xa || info.State != mad.SMStandby || a.MKey != 0 {
 			t.Errorf("%s, M_Key %v: %#x %+v", tc.from.Name, tc.known, uint64(info.SMKey), info)
@@ -415,12 +415,12 @@ func TestWhoIsToldTheSMKey(t *testing.T) {
 	}
 	c := standby(t)
 	for method, status := range map[mad.Method]mad.Status{mad.MethodSend: mad.StatusUnsupportedMethod, mad.MethodGetTable: mad.StatusUnsupportedMethod} {
-		a := c.m.ServeSMInfo(c.now, beta, &mad.SMP{Header: mad.Header{Class: mad.ClassSubn, ClassVersion: 1, Method: method, Attribute: mad.AttrSMInfo}}, true)
+		a := c.m.ServeSMInfo(beta, &mad.SMP{Header: mad.Header{Class: mad.ClassSubn, ClassVersion: 1, Method: method, Attribute: mad.AttrSMInfo}}, true)
 		if a.Status != status {
 			t.Error(method, a.Status)
 		}
 	}
-	if a := c.m.ServeSMInfo(c.now, beta, &mad.SMP{Header: mad.Header{Class: mad.ClassSubn, ClassVersion: 2, Method: mad.MethodGet, Attribute: mad.AttrSMInfo}}, true); a.Status != mad.StatusBadVersion {
+	if a := c.m.ServeSMInfo(beta, &mad.SMP{Header: mad.Header{Class: mad.ClassSubn, ClassVersion: 2, Method: mad.MethodGet, Attribute: mad.AttrSMInfo}}, true); a.Status != mad.StatusBadVersion {
 		t.Error(a.Status)
 	}
 }
@@ -646,7 +646,7 @@ func FuzzManager(f *testing.F) {
 		c := standby(t)
 		from := beta
 		from.Manager = manager
-		c.m.ServeSMInfo(c.now, from, &s, known)
+		c.m.ServeSMInfo(from, &s, known)
 		c.m.Receive(from, &s)
 		c.m.Trap(from, &s)
 		if info, _ := mad.ParseSMInfo(s.Data[:mad.SMInfoLen]); c.m.State() != mad.SMStandby && (!manager || !known || info.SMKey != ourKey) {

@@ -137,7 +137,7 @@ func (n *network) deliver(p packet) {
 		n.sendAll(p.to, to.m.Receive(n.requester(p.from), &smp))
 		return
 	}
-	if a := to.m.ServeSMInfo(n.now, n.requester(p.from), &smp, true); a != nil {
+	if a := to.m.ServeSMInfo(n.requester(p.from), &smp, true); a != nil {
 		n.send(p.to, p.from, *a)
 	}
 }

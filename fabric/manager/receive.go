@@ -1,8 +1,6 @@
 package manager
 
 import (
-	"time"
-
 	"github.com/ironwarp/ironwarp/fabric/agent"
 	"github.com/ironwarp/ironwarp/fabric/mad"
 )
@@ -68,14 +66,14 @@ func (m *Manager) handedOver(o *other, answer *mad.SMP, info mad.SMInfo) []Outgo
 }
 
 // ServeSMInfo implements agent.SMInfoServer.
-func (m *Manager) ServeSMInfo(now time.Time, from agent.Requester, request *mad.SMP, known bool) *mad.SMP {
+func (m *Manager) ServeSMInfo(from agent.Requester, request *mad.SMP, known bool) *mad.SMP {
 	status := mad.StatusOK
 	switch {
 	case request.ClassVersion != mad.SMPClassVersion:
 		status = mad.StatusBadVersion
 	case request.Method == mad.MethodSet:
 		var silent bool
-		if status, silent = m.set(now, from, request, known); silent {
+		if status, silent = m.set(from, request, known); silent {
 			return nil
 		}
 	case request.Method != mad.MethodGet:
@@ -88,7 +86,7 @@ func (m *Manager) ServeSMInfo(now time.Time, from agent.Requester, request *mad.
 }
 
 // set takes what another manager tells this one to do (14.4.3).
-func (m *Manager) set(now time.Time, from agent.Requester, request *mad.SMP, known bool) (status mad.Status, silent bool) {
+func (m *Manager) set(from agent.Requester, request *mad.SMP, known bool) (status mad.Status, silent bool) {
 	o := m.sender(from)
 	if o == nil || !known {
 		return 0, true

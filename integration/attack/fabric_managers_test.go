@@ -92,7 +92,7 @@ func TestRivalManagers(t *testing.T) {
 			m.m.Receive(second, claim(m.asked(), second.GUID, fabricSMKey))
 			order := smpRequest(mad.MethodSet, mad.AttrSMInfo, hostKey, mad.SMInfo{GUID: from.GUID, SMKey: key, State: mad.SMMaster}.Append(nil))
 			order.Modifier = mad.SMDisable
-			m.m.ServeSMInfo(m.now, from, order, true)
+			m.m.ServeSMInfo(from, order, true)
 			return m.m.State() == mad.SMNotActive
 		}
 	}
@@ -131,7 +131,7 @@ func TestAnswersOfAManagerThatIsGone(t *testing.T) {
 func TestKeysThatManagersDoNotTell(t *testing.T) {
 	told := func(from agent.Requester, known bool) func(m *managing) bool {
 		return func(m *managing) bool {
-			a := m.m.ServeSMInfo(m.now, from, smpRequest(mad.MethodGet, mad.AttrSMInfo, 0, nil), known)
+			a := m.m.ServeSMInfo(from, smpRequest(mad.MethodGet, mad.AttrSMInfo, 0, nil), known)
 			return must(mad.ParseSMInfo(a.Data[:mad.SMInfoLen]))(m).SMKey == fabricSMKey
 		}
 	}
