@@ -7,7 +7,8 @@
 // The sockets are Unix datagram sockets in the abstract namespace, named after IBSIM_SOCKNAME: NAME:ctl answers
 // control messages; a client's packets go from its NAME:inID to the server's NAME:outN, where N is the client's number.
 //
-// libumad2sim passes on one MAD of 256 bytes at a time and knows nothing of RMPP, which for a real device is the kernel's
-// part. So stock programs show what fits in one MAD, one service or three paths; and opensm's longer answers arrive
-// cut off. [PreloadRMPP] puts the segments together between libumad2sim and a program, and then tables of any length are shown.
+// libumad2sim (0.10, as Debian has it, to 0.12) passes on one MAD at a time, of which it drops the last 32 bytes, and knows nothing of RMPP,
+// which for a real device is the kernel's part. So stock programs show what fits in 168 bytes, one service but for its last
+// number or two paths, and opensm's longer answers arrive cut off. [Segments] makes a library that passes on whole MADs and puts segments together;
+// with it programs show tables of any length.
 package ibsimnet

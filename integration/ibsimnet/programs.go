@@ -36,21 +36,22 @@ func program(name string) (string, error) {
 	return "", fmt.Errorf("%s is missing: %w", name, ErrMissing)
 }
 
-//go:embed preload/rmpp.c
-var rmppSource []byte
+//go:embed preload/segments.c
+var segmentsSource []byte
 
-// PreloadRMPP compiles the library that puts segments together, in dir, and returns its path for [Environment]. It fails if gcc is missing.
-func PreloadRMPP(ctx context.Context, dir string) (string, error) {
+// Segments compiles a library for [Environment], in dir, and returns its path: with it programs get whole MADs and tables of any length
+// (package comment). It fails if gcc is missing.
+func Segments(ctx context.Context, dir string) (string, error) {
 	gcc, err := program("gcc")
 	if err != nil {
 		return "", err
 	}
-	source, library := filepath.Join(dir, "rmpp.c"), filepath.Join(dir, "rmpp.so")
-	if err := os.WriteFile(source, rmppSource, 0o600); err != nil {
+	source, library := filepath.Join(dir, "segments.c"), filepath.Join(dir, "segments.so")
+	if err := os.WriteFile(source, segmentsSource, 0o600); err != nil {
 		return "", err
 	}
 	if out, err := exec.CommandContext(ctx, gcc, "-Wall", "-Werror", "-O1", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("compile the library for RMPP: %w: %s", err, out)
+		return "", fmt.Errorf("compile the library that puts segments together: %w: %s", err, out)
 	}
 	return library, nil
 }

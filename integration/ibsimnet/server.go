@@ -88,6 +88,7 @@ func (s *Server) control() {
 		if err := s.answer(&m); err != nil {
 			m.kind = controlError
 		}
+		from.Name += "\x00"                    // which package net takes for the end of the name, not for a part of it
 		s.ctl.WriteToUnix(m.append(nil), from) // who asks and leaves gets none
 	}
 }
@@ -282,14 +283,14 @@ func (s *Server) write(c *attached, p packet) {
 }
 
 // Environment is what a program needs to be a client at host: variables for its environment, in front of those that it has. preload are libraries
-// to be loaded before libumad2sim. It fails if libumad2sim is missing.
+// to be loaded behind libumad2sim. It fails if libumad2sim is missing.
 func Environment(socket, host string, preload ...string) ([]string, error) {
 	library, err := umad2sim()
 	if err != nil {
 		return nil, err
 	}
 	return []string{
-		"LD_PRELOAD=" + strings.Join(append(preload, library), ":"),
+		"LD_PRELOAD=" + strings.Join(append([]string{library}, preload...), ":"),
 		"IBSIM_SOCKNAME=" + socket,
 		"SIM_HOST=" + host,
 	}, nil

@@ -66,6 +66,8 @@ var outsides = []outside{
 		what: "labels with AppArmor", document: apparmorHead, mayLack: true, long: true},
 	{part: partFabric, log: "ibsimnet", test: "TestOpenSM", limit: 5 * time.Minute, title: "opensm",
 		what: "a subnet manager of others", document: openSMHead, mayLack: true},
+	{part: partFabric, log: "ibsimnet", test: "TestStockPrograms", limit: 5 * time.Minute, title: "InfiniBand's programs",
+		what: "saquery, sminfo, smpquery and ibaddr", document: stockHead, mayLack: true},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
 		what: "README's two hosts with systemd", document: mountedHead, mayLack: true, apart: true},
 }
@@ -285,6 +287,14 @@ const openSMHead = `
 
 On this host opensm manages a network of ibsim's. What it answers to some 70 requests is what our directory answers without the enhanced trust model, but for
 differences that the table names with their reasons (` + "`integration/ibsimnet/rules_test.go`" + `).
+
+`
+
+const stockHead = `
+## InfiniBand's programs
+
+On this host Debian's saquery, sminfo, smpquery and ibaddr ask our directory, manager and agents, by way of libumad2sim and a server that takes ibsim's place.
+libumad2sim drops the last 32 bytes of each MAD and knows nothing of RMPP: for long tables a library of our own behind it restores both.
 
 `
 
