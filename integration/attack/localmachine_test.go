@@ -27,7 +27,9 @@ const (
 	alice, bob, bill, mallory = 53101, 53102, 53103, 53666
 	// carol is a ULP with programs that take connections.
 	carol = 53104
-	// firstPort is the first of alice's for programs, and behind them are carol's.
+	// dave and erin are ULPs with programs over SCTP in UDP, of whom erin's take associations.
+	dave, erin = 53105, 53106
+	// firstPort is the first of alice's for programs, and behind them are carol's, dave's and erin's.
 	firstPort = 9792 // below those of iwarptest.FreePort
 )
 
@@ -78,10 +80,12 @@ ulps:
   - {name: alice, users: [%d], exports: [far/a], peers: [silent], ports: [%d/16]}
   - {name: bob, users: [%d, %d], exports: [far/b, far/c], limits: {attachments: 1, streams: 2}}
   - {name: carol, users: [%d], peers: [far, silent], ports: [%d/16], listen: true, limits: {streams: 2}}
+  - {name: dave, users: [%d], peers: [silent], ports: [%d/16], transport: sctp-udp, limits: {streams: 2}}
+  - {name: erin, users: [%d], peers: [silent], ports: [%d/16], transport: sctp-udp, listen: true}
 peers:
   - {name: far, address: 127.0.0.1, port: %d, protection: loopback}
   - {name: silent, address: 127.0.0.9, port: %d, protection: loopback}
-`, alice, firstPort, bob, bill, carol, firstPort+16, farPort, m.silence()))
+`, alice, firstPort, bob, bill, carol, firstPort+16, dave, firstPort+32, erin, firstPort+48, farPort, m.silence()))
 	m.socket = filepath.Join(m.dir, "run", "ironwarp.sock")
 	if _, err := m.farAPI.AddPeer(t.Context(), api.PeerSpec{Name: "near", Address: "127.0.0.1", Port: port, Protection: "loopback"}); err != nil {
 		t.Fatal(err)

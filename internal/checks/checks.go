@@ -71,6 +71,7 @@ const (
 	ProgramPort            // R1: a program has streams at the ports of its ULP
 	ProgramSocket          // R1: a program's flow is what the kernel says of its socket
 	ProgramEnd             // R1: a program's flows end when nobody vouches for them
+	ProgramShut            // R1: what a program does not end is ended for it
 	ProgramWitness         // R19: what a program reports has no peer blocked for others
 	PartitionQP            // P1: a queue pair is made only if its label may use its partition
 	PartitionDial          // P2: a stream of a partition is dialled only if its label may

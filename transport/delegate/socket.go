@@ -158,7 +158,9 @@ const EndTime = time.Second
 // Finish is Shutdown, of an association after EndTime: when it is over before then, the socket is closed.
 func (s *Socket) Finish() {
 	if s.isUDP() {
-		time.AfterFunc(EndTime, func() { s.Shutdown() })
+		if shutsDown() {
+			time.AfterFunc(EndTime, func() { s.Shutdown() })
+		}
 		return
 	}
 	s.Shutdown()
