@@ -2,8 +2,11 @@ package programs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,6 +20,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/node"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // alice is a user of these hosts, who has ports of her own; root may use those, too.
@@ -177,7 +181,7 @@ func TestProgramsOverSCTPInIPsec(t *testing.T) {
 	if os.Getenv("IRONWARP_VM_CACHE") == "" && os.Getenv("IRONWARP_PROGRAMS") == "" {
 		t.Skip("make interop runs it; alone it is run with IRONWARP_PROGRAMS=1")
 	}
-	inIPsec(t, overSCTP, "over SCTP in UDP, in IPsec, between two hosts: ", append(scenes, scene{"ports are taken back", portsRemoved}))
+	inIPsec(t, overSCTP, "over SCTP in UDP, in IPsec, between two hosts: ", append(scenes, scene{"a program that asks nobody", asksNobody}, scene{"ports are taken back", portsRemoved}))
 }
 
 // scene is a part of these tests.
@@ -407,28 +411,96 @@ func portsRemoved(t *testing.T, h *hosts) {
 }
 
 // asksNobody: a program dials, and takes connections, as any local user may, without a word to the daemon. What it sends is
-// in ESP or stays here.
+// in ESP or stays here. TestControlOfProgramsThatAskNobody shows that a capture would find it.
 func asksNobody(t *testing.T, h *hosts) {
+	kind := "tcp"
+	if h.over.transport != "" {
+		kind = "udp"
+	}
 	for _, n := range []*node.Node{h.alpha, h.beta} {
-		for _, c := range []string{"alpha-in-tcp18496", "alpha-out-tcp18496", "beta-in-tcp18496", "beta-out-tcp18496"} {
-			_, _ = n.Ironwarp(t.Context(), nil, "sa", "delete", strings.Split(c, "-")[0], "--child", c) // of this host's peer, and if it is there
+		for _, peer := range []string{"alpha", "beta"} {
+			for _, way := range []string{"in", "out"} { // of this host's peer, and if it is there
+				_, _ = n.Ironwarp(t.Context(), nil, "sa", "delete", peer, "--child", fmt.Sprintf("%s-%s-%s%d", peer, way, kind, h.over.root))
+			}
 		}
 	}
-	ln, err := h.beta.Listen(t.Context(), netip.AddrPortFrom(netip.IPv4Unspecified(), 18530))
+	for _, port := range []uint16{h.over.root, h.over.root + 34, h.over.root + 63} { // the block's ends, too
+		for _, x := range []struct{ from, to *node.Node }{{h.alpha, h.beta}, {h.beta, h.alpha}} {
+			if err := h.sendAlone(x.from, x.to, port); err != nil {
+				t.Logf("port %d, from %s, as it should be where there is no SA: %v", port, x.from.Name(), err)
+			}
+		}
+	}
+}
+
+// sendAlone sends the canary to a port of another host, where somebody takes it, by sockets that nobody else knows. It fails
+// with what the kernel says.
+func (h *hosts) sendAlone(from, to *node.Node, port uint16) error {
+	h.t.Helper()
+	at, data := netip.AddrPortFrom(to.Addr(), port), h.alpha.Canary().Bytes(1<<16)
+	ctx, cancel := context.WithTimeout(h.t.Context(), 3*time.Second)
+	defer cancel()
+	if h.over.transport != "" {
+		return from.Do(func() error {
+			c, err := net.ListenUDP("udp4", nil)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for i := 0; i < len(data) && err == nil; i += 1 << 10 {
+				_, err = c.WriteToUDPAddrPort(data[i:i+1<<10], at)
+			}
+			return err
+		})
+	}
+	ln, err := to.Listen(h.t.Context(), netip.AddrPortFrom(netip.IPv4Unspecified(), port))
 	if err != nil {
-		t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	defer ln.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	c, err := h.alpha.Dial(ctx, netip.AddrPortFrom(h.beta.Addr(), 18530))
-	if err == nil {
-		defer c.Close()
-		// An SA of another program's was there, or came: all of this is in it.
-		if _, err := c.Write(h.alpha.Canary().Bytes(1 << 16)); err != nil {
-			t.Log(err)
-		}
-	} else {
-		t.Logf("as it should be where there is no SA: %v", err)
+	c, err := from.Dial(ctx, at)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	// An SA of another program's was there, or came: all of this is in it.
+	_, err = c.Write(data)
+	return err
+}
+
+// TestControlOfProgramsThatAskNobody: where the guard is overridden, what such a program sends is found in clear.
+func TestControlOfProgramsThatAskNobody(t *testing.T) {
+	if os.Getenv("IRONWARP_VM_CACHE") == "" && os.Getenv("IRONWARP_PROGRAMS") == "" {
+		t.Skip("make interop runs it; alone it is run with IRONWARP_PROGRAMS=1")
+	}
+	for _, over := range []carried{overTCP, overSCTP} {
+		t.Run(cmp.Or(over.transport, "tcp"), func(t *testing.T) {
+			h := newHosts(t, over)
+			wire, err := h.beta.Capture(t.Context(), lab.CaptureOptions{Unjudged: "a control: what it sends is in clear"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			protocol := transport.ProtoTCP
+			if over.transport != "" {
+				protocol = transport.ProtoUDP
+			}
+			port := over.root + 34
+			clear := func(k lab.Counts) int { return k.ClearTCP[port] + k.ClearUDP[port] }
+			for _, overridden := range []bool{false, true} {
+				if overridden {
+					if err := errors.Join(h.alpha.OverrideGuardOf(protocol, h.beta.Host, port), h.beta.OverrideGuardOf(protocol, h.alpha.Host, port)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				err := h.sendAlone(h.alpha, h.beta, port)
+				k, kerr := wire.Count()
+				if kerr != nil {
+					t.Fatal(kerr)
+				}
+				if found := len(k.Canary) > 0 && clear(k) > 0; found != overridden {
+					t.Errorf("the guard is overridden: %v; the canary is found in %v, and %d packets in clear (%v)", overridden, k.Canary, clear(k), err)
+				}
+			}
+		})
 	}
 }
