@@ -56,7 +56,7 @@ var outsides = []outside{
 		what: "README's disk for any iSCSI initiator", document: anyInitiatorHead, mayLack: true},
 	{part: partPrograms, log: "programs", test: "TestPrograms", limit: 15 * time.Minute, title: "programs of others",
 		what: "programs of libibverbs and librdmacm on this host", document: programsHead, mayLack: true},
-	{part: partPrograms, log: "programs", test: "TestProgramsInIPsec", limit: 10 * time.Minute, title: "programs in IPsec",
+	{part: partPrograms, log: "programs", test: "TestProgramsInIPsec", limit: 12 * time.Minute, title: "programs in IPsec",
 		what: "programs on two hosts in namespaces, in IPsec", document: programsIPsecHead, mayLack: true},
 	{part: partPrograms, log: "initiators", test: "TestProgramsAndSiw", limit: 10 * time.Minute, title: "programs and soft-iWARP",
 		what: "the same programs with themselves on soft-iWARP", document: programsSiwHead, mayLack: true},

@@ -167,21 +167,19 @@ func (h *hosts) must(n *node.Node, args ...string) {
 	}
 }
 
-// TestProgramsInIPsec: programs on two hosts, with all that they send in ESP, whatever becomes of SAs and daemons. The
-// lab's captures judge each packet.
+// TestProgramsInIPsec: programs on two hosts, over TCP and SCTP in UDP, with all that they send in ESP, whatever becomes of
+// SAs and daemons. The lab's captures judge each packet.
 func TestProgramsInIPsec(t *testing.T) {
 	if os.Getenv("IRONWARP_VM_CACHE") == "" && os.Getenv("IRONWARP_PROGRAMS") == "" {
 		t.Skip("make interop runs it; alone it is run with IRONWARP_PROGRAMS=1")
 	}
-	inIPsec(t, overTCP, "in IPsec, between two hosts: ", append(scenes, scene{"what a program may not have", mayNotHave}, scene{"a program that asks nobody", asksNobody}))
-}
-
-// TestProgramsOverSCTPInIPsec: the same over SCTP in UDP.
-func TestProgramsOverSCTPInIPsec(t *testing.T) {
-	if os.Getenv("IRONWARP_VM_CACHE") == "" && os.Getenv("IRONWARP_PROGRAMS") == "" {
-		t.Skip("make interop runs it; alone it is run with IRONWARP_PROGRAMS=1")
-	}
-	inIPsec(t, overSCTP, "over SCTP in UDP, in IPsec, between two hosts: ", append(scenes, scene{"a program that asks nobody", asksNobody}, scene{"ports are taken back", portsRemoved}))
+	t.Run("tcp", func(t *testing.T) {
+		inIPsec(t, overTCP, "in IPsec, between two hosts: ", slices.Concat(scenes, []scene{{"what a program may not have", mayNotHave}}))
+	})
+	t.Run("sctp-udp", func(t *testing.T) {
+		inIPsec(t, overSCTP, "over SCTP in UDP, in IPsec, between two hosts: ", slices.Concat(scenes, []scene{{"ports are taken back", portsRemoved}}))
+	})
+	t.Run("controls", controlOfAsksNobody)
 }
 
 // scene is a part of these tests.
@@ -197,6 +195,7 @@ var scenes = []scene{
 	{"daemons come and go", daemonsComeAndGo},
 	{"a stream is killed, and a peer is blocked", killedAndBlocked},
 	{"a program is killed", programKilled},
+	{"a program that asks nobody", asksNobody},
 }
 
 func inIPsec(t *testing.T, over carried, row string, scenes []scene) {
@@ -411,7 +410,7 @@ func portsRemoved(t *testing.T, h *hosts) {
 }
 
 // asksNobody: a program dials, and takes connections, as any local user may, without a word to the daemon. What it sends is
-// in ESP or stays here. TestControlOfProgramsThatAskNobody shows that a capture would find it.
+// in ESP or stays here. controlOfAsksNobody shows that a capture would find it.
 func asksNobody(t *testing.T, h *hosts) {
 	kind := "tcp"
 	if h.over.transport != "" {
@@ -468,13 +467,11 @@ func (h *hosts) sendAlone(from, to *node.Node, port uint16) error {
 	return err
 }
 
-// TestControlOfProgramsThatAskNobody: where the guard is overridden, what such a program sends is found in clear.
-func TestControlOfProgramsThatAskNobody(t *testing.T) {
-	if os.Getenv("IRONWARP_VM_CACHE") == "" && os.Getenv("IRONWARP_PROGRAMS") == "" {
-		t.Skip("make interop runs it; alone it is run with IRONWARP_PROGRAMS=1")
-	}
+// controlOfAsksNobody: where the guard is overridden, what such a program sends is found in clear.
+func controlOfAsksNobody(t *testing.T) {
 	for _, over := range []carried{overTCP, overSCTP} {
 		t.Run(cmp.Or(over.transport, "tcp"), func(t *testing.T) {
+			t.Attr("row", "a control: with the guard overridden, clear packets of a program that asks nobody are found, over "+cmp.Or(over.transport, "tcp"))
 			h := newHosts(t, over)
 			wire, err := h.beta.Capture(t.Context(), lab.CaptureOptions{Unjudged: "a control: what it sends is in clear"})
 			if err != nil {
