@@ -75,6 +75,13 @@ func TestRowOfDropsEndsByTimeAlone(t *testing.T) {
 	if n := l.numbers(alpha); !slices.Equal(n, []uint64{0}) {
 		t.Errorf("after a quiet minute: %d", n)
 	}
+	for range 9 {
+		l.wait(quietRun - time.Second)
+		l.do(by(alpha).table(mad.AttrServiceRecord, 0, nil))
+	}
+	if n := l.numbers(alpha); !slices.Equal(n, []uint64{0, 1, 2, 5}) {
+		t.Errorf("ten, each within a minute of the one before: %d", n)
+	}
 }
 
 func TestTableOfDropsIsBounded(t *testing.T) {
