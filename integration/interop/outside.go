@@ -68,6 +68,8 @@ var outsides = []outside{
 		what: "a subnet manager of others", document: openSMHead, mayLack: true},
 	{part: partFabric, log: "ibsimnet", test: "TestStockPrograms", limit: 5 * time.Minute, title: "InfiniBand's programs",
 		what: "saquery, sminfo, smpquery and ibaddr", document: stockHead, mayLack: true},
+	{part: partFabric, log: "ibsimnet", test: "TestElectionWithOpenSM", limit: 5 * time.Minute, title: "an election with opensm",
+		what: "an election with a subnet manager of others", document: electionHead, mayLack: true},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
 		what: "README's two hosts with systemd", document: mountedHead, mayLack: true, apart: true},
 }
@@ -295,6 +297,13 @@ const stockHead = `
 
 On this host Debian's saquery, sminfo, smpquery and ibaddr ask our directory, manager and agents, by way of libumad2sim and a server that takes ibsim's place.
 libumad2sim drops the last 32 bytes of each MAD and knows nothing of RMPP: for long tables a library of our own behind it restores both.
+
+`
+
+const electionHead = `
+## An election with another subnet manager
+
+On this host opensm and IronWarp's manager share a network of ibsim's, and agree by SMInfo which of them is the master.
 
 `
 
