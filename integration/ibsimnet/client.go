@@ -101,14 +101,15 @@ func (c *Client) PortInfo(ctx context.Context) (mad.PortInfo, error) {
 	return mad.ParsePortInfo(m.data[:])
 }
 
-// Send sends a MAD to a QP of the port dlid, after it has given it a transaction ID of its own, which it returns: 32 bits, the
-// rest is the network's. It fails with the socket's error.
+// Send sends a MAD to a QP of the port dlid. A request gets a transaction ID of the client's own, which is returned: 32 bits, the
+// rest is the network's. An answer keeps its own. It fails with the socket's error.
 func (c *Client) Send(ctx context.Context, dlid mad.LID, qp uint32, m mad.MAD) (transaction uint32, err error) {
 	defer deadline(ctx, c.data)()
-	c.next++
-	h := m.Header()
-	h.TransactionID = uint64(c.next)
-	m.SetHeader(h)
+	if h := m.Header(); !h.Method.Response() {
+		c.next++
+		h.TransactionID = uint64(c.next)
+		m.SetHeader(h)
+	}
 	p := packet{dlid: dlid, dqp: qp, sqp: qp, length: mad.MADLen, mad: m}
 	if dlid == mad.LIDPermissive {
 		p.slid = mad.LIDPermissive
@@ -116,7 +117,7 @@ func (c *Client) Send(ctx context.Context, dlid mad.LID, qp uint32, m mad.MAD) (
 	if _, err := c.data.WriteToUnix(p.append(nil), c.out); err != nil {
 		return 0, fmt.Errorf("send a MAD to LID %d: %w", dlid, err)
 	}
-	return c.next, nil
+	return uint32(m.TransactionID()), nil
 }
 
 // Receive returns the next MAD, how many of its bytes are meant, and the transaction's 32 bits. It fails with [ErrUnreachable] if what comes back is what was sent, with

@@ -77,14 +77,7 @@ func (f *fabric) handle(from Host, to mad.LID, m mad.MAD) (answers []Answer, rea
 		if to != f.lids["manager"] {
 			return nil, false
 		}
-		for _, out := range f.server.Handle(f.now, sa.Requester{GUID: from.GUID}, mad.Packet{MAD: m}) {
-			for name, guid := range f.guids {
-				if guid == out.To {
-					answers = append(answers, Answer{To: f.lids[name], MAD: out.Packet.MAD})
-				}
-			}
-		}
-		return answers, true
+		return f.toHostsLocked(f.server.Handle(f.now, sa.Requester{GUID: from.GUID}, mad.Packet{MAD: m})), true
 	case mad.ClassSubn, mad.ClassSubnDirected:
 		for name, lid := range f.lids {
 			if lid != to {
@@ -102,6 +95,33 @@ func (f *fabric) handle(from Host, to mad.LID, m mad.MAD) (answers []Answer, rea
 		}
 	}
 	return nil, false
+}
+
+// toHostsLocked addresses what the directory sends.
+func (f *fabric) toHostsLocked(out []sa.Outgoing) (answers []Answer) {
+	for _, o := range out {
+		for name, guid := range f.guids {
+			if guid == o.To {
+				answers = append(answers, Answer{To: f.lids[name], MAD: o.Packet.MAD})
+			}
+		}
+	}
+	return answers
+}
+
+// come has a host come up, and delivers what the directory reports of it.
+func (f *fabric) come(t *testing.T, name string, guid mad.GUID) {
+	t.Helper()
+	f.mu.Lock()
+	_, out, err := f.server.PortUp(f.now, sa.Port{GUID: guid, Name: name})
+	reports := f.toHostsLocked(out)
+	f.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range reports {
+		f.network.Deliver(r)
+	}
 }
 
 // run runs a program at a host, with a time limit for each of its requests.

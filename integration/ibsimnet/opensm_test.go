@@ -77,6 +77,7 @@ func startForeign(t *testing.T, options string) (f *foreign, log string) {
 func TestOpenSM(t *testing.T) {
 	t.Run("base rules", testBaseRules)
 	t.Run("rivals", testRivals)
+	t.Run("commands", testCommands)
 }
 
 // testBaseRules asks opensm by the base rules: that they are what a subnet administrator without the enhanced trust model does.

@@ -16,6 +16,7 @@ func TestStockPrograms(t *testing.T) {
 	t.Run("one service", testOneService)
 	t.Run("tables", testTables)
 	t.Run("SA_Keys", testSAKeys)
+	t.Run("subscriptions", testSubscriptions)
 	t.Run("managers", testSMInfo)
 	t.Run("agents", testAgents)
 	t.Run("M_Keys", testMKeys)
@@ -165,6 +166,47 @@ func testSAKeys(t *testing.T) {
 	f.register(t, "client", 1)
 	f.expect(t, "other", nil, map[string]string{"ServiceKey": "0xabcd0000000000000000000000000000"}, "saquery", "-K", "--smkey", fmt.Sprintf("%#x", uint64(theSAKey)), "-S")
 	f.silence(t, "other", "saquery", "--smkey", fmt.Sprintf("%#x", uint64(anotherKey)), "-S")
+}
+
+// testSubscriptions subscribes to hosts that come, and gets a report of one; saquery lists the subscription.
+func testSubscriptions(t *testing.T) {
+	t.Parallel()
+	t.Attr("row", "saquery: a subscription, to which our directory has reported")
+	f := startFabric(t, agent.KeyFields{})
+	c := client(t, f.socket, "client")
+	subscribe := mad.SA{Header: mad.Header{Class: mad.ClassSubnAdm, ClassVersion: mad.SAClassVersion, Method: mad.MethodSet, Attribute: mad.AttrInformInfo}}
+	copy(subscribe.Data[:], mad.InformInfo{
+		LIDBegin: mad.InformAllLIDs, Generic: 1, Subscribe: 1, Type: mad.InformAllTypes, TrapNumber: mad.TrapGIDInService, QPN: 1, ProducerType: mad.InformAllProducers,
+	}.Append(nil))
+	if _, err := c.Send(t.Context(), f.lids["manager"], 1, subscribe.MAD()); err != nil {
+		t.Fatal(err)
+	}
+	if m, _, _, err := c.Receive(t.Context()); err != nil || m.Header().Status != mad.StatusOK || m.Header().Method != mad.MethodGetResp {
+		t.Fatalf("%+v, %v", m.Header(), err)
+	}
+	f.come(t, "newcomer", 0x100007)
+	m, _, _, err := c.Receive(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := mad.ParseSA(&m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := mad.ParseNotice(report.Data[:mad.NoticeLen])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who, err := n.GID(); report.Method != mad.MethodReport || n.TrapNumber != mad.TrapGIDInService || err != nil || who.GID != mad.MakeGID(mad.LinkLocalPrefix, 0x100007) {
+		t.Errorf("%v of trap %d about %v, %v", report.Method, n.TrapNumber, who, err)
+	}
+	answer := report.Answer(mad.StatusOK)
+	if _, err := c.Send(t.Context(), f.lids["manager"], 1, answer.MAD()); err != nil {
+		t.Fatal(err)
+	}
+	library, err := Segments(t.Context(), t.TempDir())
+	require(t, err)
+	f.expect(t, "manager", []string{library}, map[string]string{"SubscriberGID": "fe80::10:3", "trap_num": "64"}, "saquery", "--smkey", fmt.Sprintf("%#x", uint64(theSAKey)), "-I")
 }
 
 // testSMInfo asks our manager who it is.
