@@ -131,7 +131,8 @@ func (d *Daemon) routes() http.Handler {
 	})
 	d.targetRoutes(mux)
 	get(mux, "GET /v1/attachments", func(*http.Request) ([]api.Attachment, error) { return d.disks.Describe(d.local.AsRoot()), nil })
-	stream(mux, "POST /v1/attachments", asCaller(d.disks.Attach))
+	d.fabricRoutes(mux)
+	stream(mux, "POST /v1/attachments", asCaller(d.attachDisk))
 	get(mux, "DELETE /v1/attachments/{peer}/{export}", d.detachRoute)
 	get(mux, "GET /v1/ulps", func(*http.Request) ([]api.ULP, error) { return d.describeULPs(), nil })
 	post(mux, "POST /v1/ulps", func(r *http.Request, s api.ULPSpec) (api.ULP, error) {

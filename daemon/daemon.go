@@ -24,6 +24,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/device"
+	"github.com/ironwarp/ironwarp/daemon/directory"
 	"github.com/ironwarp/ironwarp/daemon/export"
 	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/daemon/local"
@@ -93,6 +94,8 @@ type Daemon struct {
 	listeners *listen.Listeners
 	targets   *targets.Targets
 	programs  *programs.Programs
+	directory *directory.Directory
+	fabric    fabric
 
 	controlPath string // of the control socket
 	cfg         atomic.Pointer[config.Config]
@@ -187,6 +190,7 @@ func (d *Daemon) bringUp(ctx context.Context) error {
 	d.run(d.supervise)
 	d.run(d.carriers.Reconsider)
 	d.run(d.watchEvents)
+	d.run(d.watchPaths)
 	d.run(d.blocks.Watch)
 	d.run(d.meterIO)
 	d.run(d.watchdog)

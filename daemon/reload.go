@@ -134,6 +134,7 @@ func (d *Daemon) applyConfig(ctx context.Context, old, next *config.Config) []st
 	d.setUpPeers(ctx, added, false)
 	changed = append(changed, d.applyULPs(next)...)
 	d.programs.Reconsider()
+	changed = append(changed, d.applyFabric(next)...)
 	d.disks.RestoreOrphans()
 	if forgot {
 		d.disks.SaveOrLog()

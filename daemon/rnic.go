@@ -16,6 +16,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/daemon/sas"
+	"github.com/ironwarp/ironwarp/fabric/gsi"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -36,6 +37,7 @@ func (d *Daemon) openRNIC() error {
 	d.probes = probe.NewServer(d.ulps[config.ServicePing], d.log)
 	d.targets = d.newTargets()
 	d.programs = d.newPrograms()
+	d.directory = d.newDirectory()
 	d.exports = export.New(export.Config{
 		LUNOpened: func(name string, storage block.Storage) { d.targets.SetStorage(name, storage) }, LUNClosing: d.targets.RemoveStorage, Resized: d.targets.Resized,
 		Log: d.log, StateDir: d.config().StateDir, Closing: d.opt.closing, Identities: d.allowedIdentities, EndStreams: d.abortStreams, Offered: d.endOvertrusted, NameOf: d.peers.nameOf,
@@ -89,10 +91,14 @@ func (d *Daemon) dispatch(cr *verbs.ConnRequest) {
 		d.refuse(cr, probe.AppendUnknownPeer(nil), fmt.Errorf("%s at %s is not a configured peer", cr.Peer(), cr.Flow().Remote.Addr()))
 	case blocked != nil:
 		d.refuse(cr, nil, blocked)
+	case d.directory.Drained() && !gsi.IsRequest(private):
+		d.refuse(cr, nil, errDrained)
 	case probe.IsHello(private):
 		d.answerHello(cr, transportAt(p.cfg, cr.Flow().Remote.Addr()))
 	case probe.IsRequest(private):
 		d.probes.Handle(cr)
+	case gsi.IsRequest(private):
+		d.acceptFabric(cr, p)
 	case rtrs.IsRequest(private):
 		d.sessions.Handle(cr)
 	default:

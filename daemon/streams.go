@@ -106,7 +106,10 @@ func (d *Daemon) sessionStreams(p carrier.Peer) (qps []*verbs.QP) {
 }
 
 // Events beside the RNIC's own.
-const eventBlocked = "blocked"
+const (
+	eventBlocked    = "blocked"
+	eventFabricDrop = "fabric request dropped"
+)
 
 // eventCounts counts events by kind and configured peer.
 type eventCounts struct {

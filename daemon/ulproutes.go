@@ -32,7 +32,7 @@ func (d *Daemon) ulpRoutes() http.Handler {
 	})
 	get(mux, "GET /v1/peers/{name}/exports", d.offersRoute)
 	getAsULP(d, mux, "GET /v1/attachments", func(v ulpView) []api.Attachment { return d.disks.Describe(v.who) })
-	stream(mux, "POST /v1/attachments", asCaller(d.disks.Attach))
+	stream(mux, "POST /v1/attachments", asCaller(d.attachDisk))
 	get(mux, "DELETE /v1/attachments/{peer}/{export}", d.detachRoute)
 	stream(mux, "POST /v1/ping", asCaller(d.ping))
 	mux.HandleFunc("POST /v1/flows", d.flowsRoute)

@@ -11,9 +11,10 @@ import (
 
 func (w *ironwarp) attachCommand() *cli.Command {
 	return &cli.Command{
-		Name: "attach", Usage: "bring a peer's export up as a local NBD or vhost-user socket, or block device", ArgsUsage: "PEER/EXPORT",
+		Name: "attach", Usage: "bring a peer's export up as a local NBD or vhost-user socket, or block device", ArgsUsage: "[PEER/EXPORT]",
 		Description: "The attachment stays until `ironwarp detach`, also over restarts of the daemon. A file system on a block device may stay mounted meanwhile: its I/O waits.",
 		Flags: remote(
+			&cli.StringFlag{Name: "service", Usage: "ask the fabric's directory which peer has the export of this `NAME`, in place of PEER/EXPORT; while nobody uses the disk, it follows the name to another peer"},
 			&cli.DurationFlag{Name: "timeout", Value: 45 * time.Second, Usage: "give up after this `TIME`"},
 			&cli.BoolFlag{Name: "device", Usage: "make it a block device of the kernel's nbd driver, /dev/disk/by-ironwarp/PEER-EXPORT"},
 			&cli.StringFlag{Name: "name", Usage: "with --device: `NAME` of the device below /dev/disk/by-ironwarp in place of PEER-EXPORT"},
@@ -33,12 +34,19 @@ func diskArg(c *cli.Context) (peer, export string, err error) {
 }
 
 func (w *ironwarp) attach(c *cli.Context) error {
-	peer, export, err := diskArg(c)
-	if err != nil {
-		return err
+	service := c.String("service")
+	var peer, export string
+	switch {
+	case service != "" && c.Args().Present():
+		return &usageError{msg: "a disk is attached by the name of its service or by its peer and export, not both", fix: "leave one out"}
+	case service == "":
+		var err error
+		if peer, export, err = diskArg(c); err != nil {
+			return err
+		}
 	}
 	p := &progress{w: w}
-	req := api.AttachRequest{Peer: peer, Export: export, Device: c.Bool("device"), Name: c.String("name"), Migration: c.Bool("migration"), VhostUser: c.Bool("vhost-user"), VhostSocket: c.String("vhost-socket"), TimeoutSeconds: c.Duration("timeout").Seconds()}
+	req := api.AttachRequest{Peer: peer, Export: export, Service: service, Device: c.Bool("device"), Name: c.String("name"), Migration: c.Bool("migration"), VhostUser: c.Bool("vhost-user"), VhostSocket: c.String("vhost-socket"), TimeoutSeconds: c.Duration("timeout").Seconds()}
 	at, err := w.client(c).Attach(c.Context, req, func(ev api.Event) {
 		if !asJSON(c) {
 			p.show(ev.Progress)

@@ -191,6 +191,9 @@ const (
 type AttachRequest struct {
 	Peer   string `json:"peer"`
 	Export string `json:"export"`
+	// Service is a name for which the fabric's directory is asked, in place of Peer and Export. The disk follows it: while
+	// nobody uses it and it is not to be had where it was, it is attached from where the directory says that it is.
+	Service string `json:"service,omitempty"`
 	// Device asks for a block device of the kernel in place of an NBD socket. Name is what its
 	// link below /dev/disk/by-ironwarp is called, "": PEER-EXPORT.
 	Device         bool    `json:"device,omitempty"`
@@ -216,6 +219,7 @@ type Attachment struct {
 	ULP        string `json:"ulp,omitempty"` // whose it is; "": root's
 	Peer       string `json:"peer"`
 	Export     string `json:"export"`
+	Service    string `json:"service,omitempty"` // by whose name it was attached
 	State      string `json:"state"`
 	Problem    *Error `json:"problem,omitempty"`
 	Socket     string `json:"nbd_socket"` // "": it has none, or a device

@@ -38,6 +38,8 @@ const (
 	// deviceTime bounds how long the daemon's start waits for block devices to come back,
 	// before file systems on them are mounted: half of what systemd gives it.
 	deviceTime = 45 * time.Second
+	// offersTime bounds how long a peer may take to say whether it has a disk.
+	offersTime = 15 * time.Second
 	// servedTime bounds how long a disk waits for its server to end, which cuts clients off
 	// after two seconds, but may be in a call from which the kernel does not return.
 	servedTime = 5 * time.Second
@@ -124,6 +126,9 @@ func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachR
 	at, created, err := a.findOrAdd(ctx, who, k, w, p.Identity(), cancel, false)
 	if err != nil {
 		return api.Attachment{}, err
+	}
+	if created {
+		at.setService(req.Service)
 	}
 	go a.reportProgress(ctx, p, who, emit)
 	if !created {

@@ -48,6 +48,7 @@ type Attachment struct {
 
 	mu          sync.Mutex // guards the fields below it
 	since       time.Time
+	service     string      // the name by which the directory was asked for it, "" if none was
 	orphan      bool        // its peer is not there, or its ULP has too many: it stays down until somebody attaches it, or a reload
 	claim       rnbd.Claim  // on the disk, for the next time
 	predecessor *Attachment // the one before, which is ending: the claim is its, until there is another
@@ -125,7 +126,7 @@ func (at *Attachment) continueFrom(c rnbd.Claim, before *Attachment) {
 }
 
 func (at *Attachment) saved() Saved {
-	return Saved{at.Key, at.uid, at.identity, at.currentClaim(), at.device, at.vhost}
+	return Saved{at.Key, at.uid, at.identity, at.currentClaim(), at.device, at.vhost, at.serviceName()}
 }
 
 // saveClaim saves under which life of its disk an attachment writes from now on.
@@ -215,6 +216,7 @@ func (at *Attachment) describe() api.Attachment {
 	}
 	at.meter.Rates(&v.IO)
 	at.mu.Lock()
+	v.Service = at.service
 	v.Problem, v.AgeSeconds = at.problem, time.Since(at.since).Seconds()
 	if at.frontEnd != (frontEnd{}) || at.orphan {
 		v.Socket, v.URI = "", ""

@@ -79,6 +79,7 @@ func (a *Attacher) restore(s Saved, before *Attachment) (waits bool) {
 		return a.cfg.Context.Err() != nil // then it is for the next start
 	}
 	at.continueFrom(s.Claim, before)
+	at.setService(s.Service)
 	if problem == nil {
 		problem = at.orphanReason()
 	}

@@ -42,6 +42,8 @@ type Saved struct {
 	Device string `json:"device,omitempty"`
 	// VhostUser is its vhost-user socket, "" if it has none.
 	VhostUser string `json:"vhost_user,omitempty"`
+	// Service is the name by which the fabric's directory was asked for it, "" if none was.
+	Service string `json:"service,omitempty"`
 }
 
 // suspended is a disk that waits for its peer, or its ULP, and the attachment of it that is

@@ -33,7 +33,7 @@ func (a *Attacher) frontEndOf(k Disk, req api.AttachRequest) (w frontEnd, err er
 	case req.Device:
 		return w, &api.Error{Code: api.CodeInvalid, Message: "a disk is a block device or on a vhost-user socket, not both", Fix: "leave one of --device and --vhost-user out"}
 	case path == "":
-		w.vhost = strings.TrimSuffix(a.socketOf(k), ".sock") + ".vblk" // as long
+		w.vhost = a.defaultVhost(k)
 		return w, nil
 	case k.ULP != "":
 		return w, &api.Error{Code: api.CodeForbidden, Message: "only root chooses where a socket is", Fix: "leave --vhost-socket out"}
@@ -42,6 +42,11 @@ func (a *Attacher) frontEndOf(k Disk, req api.AttachRequest) (w frontEnd, err er
 	}
 	w.vhost = filepath.Clean(req.VhostSocket)
 	return w, nil
+}
+
+// defaultVhost is the vhost-user socket of a disk unless a request names another.
+func (a *Attacher) defaultVhost(k Disk) string {
+	return strings.TrimSuffix(a.socketOf(k), ".sock") + ".vblk" // as long
 }
 
 func (w frontEnd) String() string {

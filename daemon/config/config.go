@@ -43,6 +43,7 @@ type Config struct {
 	ULPs          []ULP       // in the order of the file
 	Partitions    []Partition // sorted by name
 	Labels        Labels
+	Fabric        Fabric
 
 	positions map[string]Pos // of some keys, by name
 }

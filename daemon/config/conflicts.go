@@ -79,6 +79,7 @@ func checkConflicts(c *Config) Errors {
 	errs = append(errs, checkPorts(c)...)
 	errs = append(errs, fillPartitions(c)...)
 	errs = append(errs, checkPartitions(c)...)
+	errs = append(errs, checkFabric(c)...)
 	fillPrograms(c)
 	c.SetQueueSize(c.Limits.QueueSize)
 	errs = append(errs, checkCapacity(c)...)

@@ -200,6 +200,7 @@ func (d *decoder) config(n ast.Node, c *Config) {
 		"peers": func(n ast.Node) {
 			d.sequence(n, "peers", func(n ast.Node) { c.Peers = append(c.Peers, d.peer(n)) })
 		},
+		"fabric": d.fabric(&c.Fabric),
 		"ulps": func(n ast.Node) {
 			d.sequence(n, "ulps", func(n ast.Node) { c.ULPs = append(c.ULPs, d.ulp(n)) })
 		},

@@ -60,6 +60,10 @@ const (
 	ServiceTargets     = "targets"     // what initiators use over iSER
 )
 
+// ServiceFabric is what streams of the fabric's directory are charged to, while this host has a part in one. It
+// has no limits of its own.
+const ServiceFabric = "fabric"
+
 // ServiceNames are those of all services.
 func ServiceNames() []string {
 	return []string{ServiceExports, ServiceAttachments, ServicePing, ServiceTargets}

@@ -245,7 +245,7 @@ func checkDisk(s string) error {
 
 // CheckULPName fails if a name cannot be a ULP's, as CheckPeerName does.
 func CheckULPName(s string) error {
-	if slices.Contains(ServiceNames(), s) {
+	if slices.Contains(ServiceNames(), s) || s == ServiceFabric {
 		return errors.New("is the name of a service of the daemon")
 	}
 	return checkName(s, MaxULPName)

@@ -105,6 +105,9 @@ func (c *Config) PortKey(port mad.GUID) mad.Key {
 	return c.Keys.M()
 }
 
+// HasMKey reports whether ports have a key.
+func (c *Config) HasMKey() bool { return c.MKeyPerPort || c.Keys.M() != 0 }
+
 // base is the key that the keys of ports are derived from. Without an m_key it is 0x1, as in UFM.
 func (c *Config) base() mad.Key {
 	if k := c.Keys.M(); k != 0 {

@@ -22,7 +22,7 @@ var layers = [][]string{
 	{"integration"},
 	{"cmd/ironwarp", "rdmalib/rnic"},
 	{"daemon"},
-	{"daemon/attach", "daemon/carrier", "daemon/sas", "daemon/export", "daemon/targets", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor", "daemon/programs"}, // rooms: none knows another
+	{"daemon/attach", "daemon/carrier", "daemon/sas", "daemon/export", "daemon/targets", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor", "daemon/programs", "daemon/directory"}, // rooms: none knows another
 	{"daemon/local", "daemon/probe", "daemon/device", "daemon/listen"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
@@ -38,7 +38,7 @@ var layers = [][]string{
 	{"iscsi", "scsi"},
 	{"chap"},
 	{"iwarptest/agent"},
-	{"rtrs", "rping", "rdmalib", "iwarptest/conformance"}, // each runs over verbs
+	{"rtrs", "rping", "rdmalib", "fabric/gsi", "iwarptest/conformance"}, // each runs over verbs
 	{"verbs"},
 	{"iwarptest"},
 	{"rdmap"},

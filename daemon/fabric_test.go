@@ -1,0 +1,165 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/directory"
+)
+
+// newFabric starts hosts of a fabric, 127.0.1.1 and so on, which know each other; the first is its manager.
+func newFabric(t *testing.T, names ...string) map[string]*host {
+	t.Helper()
+	hosts := map[string]*host{}
+	for _, name := range names {
+		hosts[name] = newHost(t, "")
+	}
+	for i, name := range names {
+		for j, other := range names {
+			if i != j {
+				hosts[name].write("peers.d/"+other+".yaml", fmt.Sprintf("name: %s\naddress: 127.0.1.%d\nlocal_address: 127.0.1.%d\nport: %d\nprotection: loopback\n", other, j+1, i+1, hosts[other].port))
+			}
+		}
+	}
+	for i, name := range names {
+		main, err := os.ReadFile(hosts[name].conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts[name].write("ironwarp.yaml", string(main)+fmt.Sprintf("fabric: {managers: [127.0.1.1], identity: 127.0.1.%d}\n", i+1))
+		if _, err := hosts[name].api.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return hosts
+}
+
+// exportTo exports something to whom its declaration allows.
+func (h *host) exportTo(spec api.ExportSpec) {
+	h.t.Helper()
+	h.unlessLate("offered", func() error {
+		_, err := h.api.AddExport(h.t.Context(), spec)
+		return err
+	})
+}
+
+// services are those of a name that a host finds, as PEER:NAME.
+func (h *host) services(name string) (found []string) {
+	all, err := h.api.FabricServices(h.t.Context(), name)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, s := range all {
+		found = append(found, s.Peer+":"+s.Name)
+	}
+	return found
+}
+
+func TestDiskIsAttachedByTheNameOfItsService(t *testing.T) {
+	hosts := newFabric(t, "alpha", "beta", "gamma")
+	alpha, beta, gamma := hosts["alpha"], hosts["beta"], hosts["gamma"]
+	beta.exportTo(api.ExportSpec{Name: "disk", Path: beta.image("disk.img", 1<<20), Allow: []string{"alpha", "gamma"}})
+	eventually(t, "the directory has the disk", func() bool { return strings.Join(gamma.services("disk"), " ") == "beta:disk" })
+	at, err := gamma.api.Attach(t.Context(), api.AttachRequest{Service: "disk"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at.Name() != "beta/disk" || at.Service != "disk" {
+		t.Errorf("attached %s by %q", at.Name(), at.Service)
+	}
+	if _, err := gamma.api.Attach(t.Context(), api.AttachRequest{Service: "other"}, nil); err == nil || !strings.Contains(err.Error(), "no export other") {
+		t.Errorf("attach a service that is not there: %v", err)
+	}
+	alpha.exportTo(api.ExportSpec{Name: "disk", Path: alpha.image("disk.img", 1<<20), Allow: []string{"beta", "gamma"}})
+	eventually(t, "the directory has both", func() bool { return len(gamma.services("disk")) == 2 })
+	if _, err := gamma.api.Attach(t.Context(), api.AttachRequest{Service: "disk"}, nil); err == nil || !strings.Contains(err.Error(), "several hosts") {
+		t.Errorf("attach a service that two hosts have: %v", err)
+	}
+}
+
+// A disk that was attached by the name of its service is attached from where it is now, while nobody uses it.
+func TestDiskFollowsItsService(t *testing.T) {
+	hosts := newFabric(t, "alpha", "beta", "gamma")
+	alpha, beta, gamma := hosts["alpha"], hosts["beta"], hosts["gamma"]
+	beta.exportTo(api.ExportSpec{Name: "disk", Path: beta.image("disk.img", 1<<20), Allow: []string{"gamma"}})
+	eventually(t, "the directory has the disk", func() bool { return strings.Join(gamma.services("disk"), " ") == "beta:disk" })
+	if _, err := gamma.api.Attach(t.Context(), api.AttachRequest{Service: "disk"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	used := gamma.nbd("disk")
+	if err := beta.api.RemoveExport(t.Context(), "disk", true); err != nil {
+		t.Fatal(err)
+	}
+	alpha.exportTo(api.ExportSpec{Name: "disk", Path: alpha.image("disk.img", 2<<20), Allow: []string{"gamma"}})
+	eventually(t, "gamma hears of it", func() bool { return strings.Contains(gamma.log.String(), `event="export come" host=alpha`) })
+	if at, err := gamma.api.Attachments(t.Context()); err != nil || at[0].Name() != "beta/disk" {
+		t.Errorf("a disk that is used was moved: %+v, %v", at, err)
+	}
+	used.Conn.Close()
+	eventually(t, "its client is gone", func() bool {
+		at, err := gamma.api.Attachments(t.Context())
+		return err == nil && at[0].Clients == 0
+	})
+	if err := alpha.api.RemoveExport(t.Context(), "disk", true); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is gone", func() bool { return len(gamma.services("disk")) == 0 })
+	alpha.exportTo(api.ExportSpec{Name: "disk", Path: alpha.image("disk.img", 2<<20), Allow: []string{"gamma"}})
+	eventually(t, "the disk is attached from alpha", func() bool {
+		at, err := gamma.api.Attachments(t.Context())
+		return err == nil && len(at) == 1 && at[0].Name() == "alpha/disk" && at[0].State == api.AttachReady
+	})
+}
+
+// The directory tells and never decides: what it says of a host that is no peer, or that the disk's host does not permit, opens nothing.
+func TestDirectoryThatLies(t *testing.T) {
+	hosts := newFabric(t, "alpha", "beta", "gamma")
+	beta, gamma := hosts["beta"], hosts["gamma"]
+	beta.exportTo(api.ExportSpec{Name: "private", Path: beta.image("disk.img", 1<<20), Allow: []string{"alpha"}})
+	eventually(t, "the directory has the disk", func() bool { return strings.Join(gamma.services("private"), " ") == "beta:private" })
+	if at, err := gamma.api.Attach(t.Context(), api.AttachRequest{Service: "private", TimeoutSeconds: 5}, nil); err == nil {
+		t.Errorf("a disk that gamma may not have is attached: %+v", at)
+	}
+	if _, err := gamma.api.RemovePeer(t.Context(), "beta", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gamma.api.Attach(t.Context(), api.AttachRequest{Service: "private"}, nil); err == nil || !strings.Contains(err.Error(), "no peer of this host") {
+		t.Errorf("attach from a host that is no peer: %v", err)
+	}
+}
+
+func TestFabricIsShown(t *testing.T) {
+	hosts := newFabric(t, "alpha", "beta")
+	alpha, beta := hosts["alpha"], hosts["beta"]
+	beta.exportTo(api.ExportSpec{Name: "disk", Path: beta.image("disk.img", 1<<20), Allow: []string{"alpha"}})
+	eventually(t, "beta is a member", func() bool {
+		s, err := beta.api.Fabric(t.Context())
+		return err == nil && s.Master == "127.0.1.1"
+	})
+	s, err := alpha.api.Fabric(t.Context())
+	if err != nil || !s.Manager || s.GUID != directory.GUIDOf("127.0.1.1").String() || len(s.Managers) != 1 || s.Managers[0].State != "master" {
+		t.Errorf("the manager shows %+v, %v", s, err)
+	}
+	paths, err := beta.api.FabricPaths(t.Context())
+	if err != nil || len(paths) != 1 || paths[0].Peer != "alpha" || paths[0].LID == 0 {
+		t.Errorf("paths %+v, %v", paths, err)
+	}
+	eventually(t, "both have subscribed", func() bool {
+		subs, err := alpha.api.FabricSubscriptions(t.Context())
+		return err == nil && len(subs) == 14
+	})
+	if guids, err := alpha.api.FabricGUIDs(t.Context()); err != nil || len(guids) != 2 {
+		t.Errorf("GUIDs %+v, %v", guids, err)
+	}
+	if _, err := beta.api.FabricDrops(t.Context()); err == nil || !strings.Contains(err.Error(), "keeps no directory") {
+		t.Errorf("a host without a directory shows drops: %v", err)
+	}
+	started := time.Now()
+	beta.stop()
+	eventually(t, "alpha hears of it", func() bool { return strings.Contains(alpha.log.String(), `event="host down" host=beta`) })
+	t.Logf("after %v", time.Since(started))
+}
