@@ -260,6 +260,16 @@ func TestFloodOfEvents(t *testing.T) {
 		t.Errorf("then %+v", got)
 	}
 	l.answer(beta)
+	for range 3 * noticeRate {
+		l.ok(by(alpha).setService(v))
+		l.ok(by(alpha).deleteService(v))
+		l.answer(beta)
+	}
+	l.wait(time.Second)
+	if got = l.reports(beta); len(got) != 1 || got[0].TrapNumber != mad.VendorEventsLost {
+		t.Errorf("when it goes on %+v", got)
+	}
+	l.answer(beta)
 	l.ok(by(gamma).setService(serviceAt(1, gamma, "films")))
 	if got := l.seen(beta); !slices.Equal(got, []string{"vendor 1 gamma"}) {
 		t.Errorf("of another host: %q", got)

@@ -151,7 +151,7 @@ func (s *Server) join(r *request, g *group, m *member, asked *mad.MCMemberRecord
 		m.owner = owner
 	}
 	m.join |= asked.JoinState
-	if r.owns(asked.PortGID) || m.owner == r.who {
+	if m.owner == r.who {
 		m.proxy = !r.owns(asked.PortGID)
 	}
 	return one(g.row(asked.PortGID, m), mad.MCMemberRecordLen)
