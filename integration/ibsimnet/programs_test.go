@@ -100,7 +100,7 @@ func (f *fabric) silence(t *testing.T, host, name string, args ...string) {
 		t.Errorf("%s %q at %s: %v, want a timeout: %s", name, args, host, err, out)
 	}
 	if f.unanswered() == before {
-		t.Errorf("%s %q at %s: its request did not arrive", name, args, host)
+		t.Errorf("%s %q at %s: no request of its stayed without an answer", name, args, host)
 	}
 }
 

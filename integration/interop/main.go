@@ -286,7 +286,11 @@ func (l *lab) report(ctx context.Context, a arguments, out string) (*report, err
 			continue
 		}
 		g.Go(func() error {
-			fmt.Printf("%s, with Linux %s, in a virtual machine\n", o.what, l.image.Kernel)
+			where := "with Linux " + l.image.Kernel + ", in a virtual machine"
+			if o.here {
+				where = "on this host"
+			}
+			fmt.Printf("%s, %s\n", o.what, where)
 			p, err := l.outside(ctx, o, a.cache, out)
 			outer[i] = &p
 			return err

@@ -31,6 +31,8 @@ type outside struct {
 	apart bool
 	// long: it is run only with -whole, or where its part is named.
 	long bool
+	// here: it runs on this host, without a machine.
+	here bool
 }
 
 var outsides = []outside{
@@ -55,9 +57,9 @@ var outsides = []outside{
 	{part: partISCSI, log: "newcomer", test: "TestDiskForAnyInitiator", limit: 15 * time.Minute, title: "a disk for any initiator",
 		what: "README's disk for any iSCSI initiator", document: anyInitiatorHead, mayLack: true},
 	{part: partPrograms, log: "programs", test: "TestPrograms", limit: 15 * time.Minute, title: "programs of others",
-		what: "programs of libibverbs and librdmacm on this host", document: programsHead, mayLack: true},
+		what: "programs of libibverbs and librdmacm on this host", document: programsHead, mayLack: true, here: true},
 	{part: partPrograms, log: "programs", test: "TestProgramsInIPsec", limit: 12 * time.Minute, title: "programs in IPsec",
-		what: "programs on two hosts in namespaces, in IPsec", document: programsIPsecHead, mayLack: true},
+		what: "programs on two hosts in namespaces, in IPsec", document: programsIPsecHead, mayLack: true, here: true},
 	{part: partPrograms, log: "initiators", test: "TestProgramsAndSiw", limit: 10 * time.Minute, title: "programs and soft-iWARP",
 		what: "the same programs with themselves on soft-iWARP", document: programsSiwHead, mayLack: true},
 	{part: partSELinux, log: "selinux", test: "TestSELinux", limit: 6 * time.Minute, title: "labels",
@@ -65,9 +67,9 @@ var outsides = []outside{
 	{part: partSELinux, log: "selinux", test: "TestAppArmor", limit: 6 * time.Minute, title: "labels with AppArmor",
 		what: "labels with AppArmor", document: apparmorHead, mayLack: true, long: true},
 	{part: partFabric, log: "ibsimnet", test: "TestOpenSM", limit: 5 * time.Minute, title: "opensm",
-		what: "a subnet manager of others", document: openSMHead, mayLack: true},
+		what: "a subnet manager of others", document: openSMHead, mayLack: true, here: true},
 	{part: partFabric, log: "ibsimnet", test: "TestStockPrograms", limit: 5 * time.Minute, title: "InfiniBand's programs",
-		what: "saquery, sminfo, smpquery and ibaddr", document: stockHead, mayLack: true},
+		what: "saquery, sminfo, smpquery and ibaddr", document: stockHead, mayLack: true, here: true},
 	{part: partFabric, log: "ibsimnet", test: "TestElectionWithOpenSM", limit: 5 * time.Minute, title: "an election with opensm",
 		what: "an election with a subnet manager of others", document: electionHead, mayLack: true},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
