@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ironwarp/ironwarp/fabric/agent"
 	"github.com/ironwarp/ironwarp/fabric/conf"
 	"github.com/ironwarp/ironwarp/fabric/gsi"
 	"github.com/ironwarp/ironwarp/fabric/mad"
@@ -160,17 +161,36 @@ func (d *Directory) Drained() bool { return d.manages().drained() }
 func (d *Directory) Partitions() (keys []uint16, all bool) { return d.manages().partitions() }
 
 // log logs what an engine says; alarm: somebody tries what he may not.
-func (d *Directory) log(alarm bool, text string) {
+func (d *Directory) log(alarm bool, text string, attrs ...any) {
 	if alarm {
-		d.cfg.Log.Warn("fabric: " + text)
+		d.cfg.Log.Warn("fabric: "+text, attrs...)
 	} else {
-		d.cfg.Log.Info("fabric: " + text)
+		d.cfg.Log.Info("fabric: "+text, attrs...)
 	}
 }
 
-// electionEvent logs what the election says.
+// logOf logs what a host causes, under a message that is the same however it varies what it sends: repetitions
+// are counted by message and peer.
+func (d *Directory) logOf(peer string, alarm bool, kind, text string) {
+	d.log(alarm, kind, "peer", peer, "what", text)
+}
+
+// agentEvent logs what the agent says.
+func (d *Directory) agentEvent(e agent.Event) {
+	if e.From.Name == "" {
+		d.log(e.Alarm(), e.String())
+		return
+	}
+	d.logOf(e.From.Name, e.Alarm(), e.Kind.String(), e.String())
+}
+
+// electionEvent logs what the election says. Rivals are counted there.
 func (d *Directory) electionEvent(e election.Event) {
-	d.log(e.Alarm, e.Text)
+	if e.Peer == "" || e.Kind == election.Rival {
+		d.log(e.Alarm, e.Text)
+	} else {
+		d.logOf(e.Peer, e.Alarm, e.Kind.String(), e.Text)
+	}
 	if e.Syslog != "" {
 		d.cfg.Syslog(e.Syslog)
 	}

@@ -149,7 +149,7 @@ func (k *keeper) packet(to *host, b mad.MAD) mad.Packet {
 // the key can't be recorded.
 func (k *keeper) manage(ctx context.Context, h *host) error {
 	s := k.plan.Settings
-	want := agent.KeyFields{MKey: s.PortKey(h.GUID), Protect: s.MKeyProtection, LeasePeriod: s.MKeyLeasePeriod}
+	want := agent.Configured(s, h.GUID)
 	setting := election.NewKeySetting(h.GUID, k.candidates(h.GUID), want)
 	for {
 		smp, ok := setting.Next()

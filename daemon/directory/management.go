@@ -31,8 +31,8 @@ func newManagement(d *Directory, plan *Plan, k *keeper) (*management, error) {
 	s := plan.Settings
 	c := agent.Config{
 		GUID: plan.Self.GUID, GIDPrefix: mad.LinkLocalPrefix, Name: plan.Name, GUIDs: d.cfg.VPorts(), PKeys: plan.PKeys, ReadOnly: !plan.Agent,
-		Keys:  agent.KeyFields{MKey: s.PortKey(plan.Self.GUID), Protect: s.MKeyProtection, LeasePeriod: s.MKeyLeasePeriod},
-		Event: func(e agent.Event) { d.log(e.Alarm(), e.String()) },
+		Keys:  agent.Configured(s, plan.Self.GUID),
+		Event: d.agentEvent,
 	}
 	var err error
 	if plan.Agent {
