@@ -158,6 +158,8 @@ func TestHoleWithinABlockIsFound(t *testing.T) {
 	outside := foreign(blockFirst, 1, true)
 	outside.SrcPort, outside.srcMask = 0x0100, 0xff00
 	outside.DstPort, outside.dstMask = 0x4000, 0xff00
+	inside := foreign(blockMiddle, 1, true)
+	inside.DstPort, inside.dstMask = 0x4000, 0xff00
 	inLab(t, g.Remote, func(k *kernel) error {
 		if err := Install(g); err != nil {
 			return err
@@ -177,6 +179,7 @@ func TestHoleWithinABlockIsFound(t *testing.T) {
 			{"to the port before, from ports of the block as well", foreign(blockFirst-1, 1, false), true, nil},
 			{"from the block behind, to ports of the block as well", foreign(blockLast+1, 16, true), true, nil},
 			{"others at both ends", outside, false, nil},
+			{"from the port in the middle, to others", inside, true, nil},
 		} {
 			if err := k.addPolicy(tc.p); err != nil {
 				return err
@@ -203,6 +206,58 @@ func TestHoleWithinABlockIsFound(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestProbeTriesBothEndsOfABlock, in both roles: a leak at either is found.
+func TestProbeTriesBothEndsOfABlock(t *testing.T) {
+	for _, proto := range []transport.Protocol{transport.ProtoTCP, transport.ProtoUDP} {
+		g := Spec{Remote: remote4, Port: blockFirst, Size: blockSize, Protocol: proto, DataPlane: esp.Kernel}
+		inLab(t, g.Remote, func(k *kernel) error {
+			if err := Install(g); err != nil {
+				return err
+			}
+			for _, port := range []uint16{blockFirst, blockLast} {
+				for _, local := range []bool{false, true} {
+					open := g
+					open.Port, open.Size = port, 1
+					p := open.policy(netlink.XFRM_DIR_OUT, local)
+					p.Action, p.Priority = netlink.XFRM_POLICY_ALLOW, 100
+					if err := k.addPolicy(p); err != nil {
+						return err
+					}
+					if err := Probe(g); !errors.Is(err, ErrLeaks) {
+						t.Errorf("%v: port %d is open, local: %v; the probe finds %v", proto, port, local, err)
+					}
+					if err := k.delPolicy(p); err != nil {
+						return err
+					}
+				}
+			}
+			return Probe(g)
+		})
+	}
+}
+
+// TestChildrenOfABlockAreItsOwn: the policies that a charon has of them, in both roles and every direction, and of no other
+// link. They go with the guard when that charon was killed.
+func TestChildrenOfABlockAreItsOwn(t *testing.T) {
+	block := Spec{Remote: remote4, Port: blockFirst, Size: blockSize, Protocol: transport.ProtoUDP}
+	one, half, tcp := block, block, block
+	one.Size, half.Size, tcp.Protocol = 1, blockSize/2, transport.ProtoTCP
+	all := []Spec{block, one, half, tcp}
+	for _, of := range all {
+		for _, dir := range []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN, netlink.XFRM_DIR_FWD} {
+			for _, local := range []bool{false, true} {
+				p := of.policy(dir, local)
+				p.Priority, p.Tmpls = esp.ChildPriority, []netlink.XfrmPolicyTmpl{{Proto: netlink.XFRM_PROTO_ESP}}
+				for _, g := range all {
+					if isChildPolicy(p, g) != (g == of) {
+						t.Errorf("%v, local %v, of a child of %v: one of %v is %v", dir, local, of, g, g != of)
+					}
+				}
+			}
+		}
+	}
 }
 
 // TestPolicyWithAnotherMaskIsAnother: each size at one first port is a guard of its own.
