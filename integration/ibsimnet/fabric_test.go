@@ -27,10 +27,11 @@ type fabric struct {
 	silent int                     // requests that were not answered
 }
 
-// startFabric starts it, until the test ends. keys are those of the agents.
-func startFabric(t *testing.T, keys agent.KeyFields) *fabric {
+// startFabric starts it, until the test ends. keys are those of the agents, changes
+// those of the directory's options.
+func startFabric(t *testing.T, keys agent.KeyFields, changes ...func(*sa.Options)) *fabric {
 	t.Helper()
-	f := &fabric{own: newOwn(t), socket: socket(t), agents: map[string]*agent.Agent{}}
+	f := &fabric{own: newOwn(t, changes...), socket: socket(t), agents: map[string]*agent.Agent{}}
 	options := conf.Default().Options
 	options.SMPriority = 7
 	master, err := manager.New(manager.Config{GUID: f.guids["manager"], Options: options})

@@ -48,9 +48,14 @@ func (o *own) ask(t testing.TB, host string, request mad.SA) (mad.Status, []byte
 	return 0, nil, false
 }
 
-func newOwn(t *testing.T) *own {
+// newOwn makes it with the options of an empty fabric.conf, changed by changes.
+func newOwn(t *testing.T, changes ...func(*sa.Options)) *own {
 	o := &own{guids: map[string]mad.GUID{"manager": 0x100001, "client": 0x100003, "other": 0x100005}, lids: map[string]mad.LID{}, now: time.Unix(1e9, 0)}
-	o.server = sa.New(sa.Config{Options: sa.DefaultOptions(), Key: theSAKey, GUID: o.guids["manager"]})
+	options := sa.DefaultOptions()
+	for _, change := range changes {
+		change(&options)
+	}
+	o.server = sa.New(sa.Config{Options: options, Key: theSAKey, GUID: o.guids["manager"]})
 	for _, host := range []string{"manager", "client", "other"} {
 		lid, _, err := o.server.PortUp(o.now, sa.Port{GUID: o.guids[host], Name: host})
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/fabric/agent"
 	"github.com/ironwarp/ironwarp/fabric/mad"
+	"github.com/ironwarp/ironwarp/fabric/sa"
 )
 
 // TestStockPrograms has InfiniBand's own programs ask our directory, manager and agents.
@@ -16,6 +17,7 @@ func TestStockPrograms(t *testing.T) {
 	t.Run("one service", testOneService)
 	t.Run("tables", testTables)
 	t.Run("SA_Keys", testSAKeys)
+	t.Run("enhanced trust model", testTrustModel)
 	t.Run("subscriptions", testSubscriptions)
 	t.Run("managers", testSMInfo)
 	t.Run("agents", testAgents)
@@ -166,6 +168,25 @@ func testSAKeys(t *testing.T) {
 	f.register(t, "client", 1)
 	f.expect(t, "other", nil, map[string]string{"ServiceKey": "0xabcd0000000000000000000000000000"}, "saquery", "-K", "--smkey", fmt.Sprintf("%#x", uint64(theSAKey)), "-S")
 	f.silence(t, "other", "saquery", "--smkey", fmt.Sprintf("%#x", uint64(anotherKey)), "-S")
+}
+
+// testTrustModel asks a directory with the enhanced trust model: what is not in its set is answered for the SA_Key alone.
+func testTrustModel(t *testing.T) {
+	t.Parallel()
+	t.Attr("row", "saquery and the enhanced trust model: silence for what the untrusted may not ask")
+	f := startFabric(t, agent.KeyFields{}, func(o *sa.Options) { o.EnhancedTrustModel = true })
+	f.register(t, "client", 1)
+	key := fmt.Sprintf("%#x", uint64(theSAKey))
+	pair := map[string]string{"slid": "2", "dlid": "3"}
+	f.expect(t, "other", nil, pair, "saquery", "-p", "--src-to-dst", "2:3")
+	f.expect(t, "other", nil, map[string]string{"Class version": "2"}, "saquery", "-c")
+	for _, args := range [][]string{{"-S"}, {"-N"}, {"-s"}, {"-p", "--slid", "2"}, {"-I"}, {"SMIR"}} {
+		f.silence(t, "other", "saquery", args...)
+		if out, err := f.run(t, "other", nil, "saquery", append([]string{"--smkey", key}, args...)...); err != nil {
+			t.Errorf("with the SA_Key: %v: %s", err, out)
+		}
+	}
+	f.expect(t, "other", nil, map[string]string{"ServiceName": "disk 0"}, "saquery", "--smkey", key, "-S")
 }
 
 // testSubscriptions subscribes to hosts that come, and gets a report of one; saquery lists the subscription.
