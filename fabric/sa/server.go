@@ -54,10 +54,6 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// SetOptions replaces the options and the SA_Key, as when the configuration is read anew. What was registered stays, also where
-// it is more than a new limit.
-func (s *Server) SetOptions(o Options, key mad.Key) { s.cfg.Options, s.cfg.Key = o, key }
-
 // request is one MAD of a requester, as it was authenticated and understood.
 type request struct {
 	mad.SA

@@ -64,7 +64,14 @@ func newDirectory(t *testing.T, options func(*sa.Options)) *directory {
 	if options != nil {
 		options(&o)
 	}
-	d.Server = sa.New(sa.Config{Options: o, Key: directoryKey, GUID: managerPort, Log: func(x sa.Drop) { d.logged = append(d.logged, x) }})
+	d.start(o, directoryKey)
+	return d
+}
+
+// start begins with a directory that has a key.
+func (d *directory) start(o sa.Options, key mad.Key) {
+	d.Helper()
+	d.Server = sa.New(sa.Config{Options: o, Key: key, GUID: managerPort, Log: func(x sa.Drop) { d.logged = append(d.logged, x) }})
 	for _, p := range []sa.Port{
 		{GUID: managerPort, Name: "manager"},
 		{GUID: attacker, Name: "attacker", VPorts: []sa.VPort{{GUID: itsVPort, Name: "attacker/user"}}},
@@ -72,7 +79,6 @@ func newDirectory(t *testing.T, options func(*sa.Options)) *directory {
 	} {
 		d.up(p)
 	}
-	return d
 }
 
 func (d *directory) up(p sa.Port) {
@@ -194,7 +200,7 @@ func TestDirectorysKey(t *testing.T) {
 		directoryAttack{"key 0 is right in a directory without a key", checks.SATrust, nil, func(d *directory) bool {
 			o := sa.DefaultOptions()
 			o.EnhancedTrustModel = true
-			d.SetOptions(o, 0)
+			d.start(o, 0)
 			return d.by(attacker, d.mad(mad.MethodGet, mad.AttrSMInfoRecord, 0, nil))
 		}},
 	)
