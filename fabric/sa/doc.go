@@ -10,7 +10,7 @@
 //
 // Each call returns the packets that are to be sent: answers and reports, each to the port To. Those to one port keep their order.
 // A packet to a port whose stream has ended is dropped by the caller. A Server has no lock: the caller has one around all of its
-// methods, the views (Ports, Services, Paths, Subscriptions, GUIDs, Groups, Drops) included.
+// methods, the views (Ports, Services, Subscriptions, GUIDs, Groups, Drops) included.
 //
 // The directory tells and never decides. It adds no peers, identities, SAs or permissions; one that lies can
 // misdirect a host to another that the host trusts anyway, or withhold an answer, and nothing else.

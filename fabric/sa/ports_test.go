@@ -260,7 +260,7 @@ func TestPaths(t *testing.T) {
 	if n := count(to, p); n != 0 {
 		t.Errorf("%d paths to a host that is down", n)
 	}
-	if n := len(l.Paths(alpha)); n != 4 {
+	if n := count(from, p); n != 4 {
 		t.Errorf("%d paths from alpha", n)
 	}
 }

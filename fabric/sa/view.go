@@ -48,19 +48,6 @@ func (s *Server) Services(now time.Time) []ServiceView {
 	return list
 }
 
-// Paths returns the paths from a port to all that are up.
-func (s *Server) Paths(from mad.GUID) []mad.PathRecord {
-	p := s.ports[from]
-	if p == nil {
-		return nil
-	}
-	var list []mad.PathRecord
-	for _, to := range s.ends(mad.GID{}, false, 0, false) {
-		list = append(list, path(end{p.gid, p.LID}, to))
-	}
-	return list
-}
-
 // SubscriptionView is an event subscription for people.
 type SubscriptionView struct {
 	Owner     Requester
