@@ -293,7 +293,9 @@ func (d *Daemon) onFabricEvent(e directory.Event) {
 		attrs = append(attrs, "to", d.hostName(e.To))
 	}
 	d.log.Info("fabric", attrs...)
-	if e.Kind != directory.ExportCome && e.Kind != directory.HostUp && e.Kind != directory.PathBack {
+	switch e.Kind {
+	case directory.ExportCome, directory.HostUp, directory.PathBack, directory.Connected, directory.EventsLost:
+	default:
 		return
 	}
 	for _, name := range d.disks.Services() {

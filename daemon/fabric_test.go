@@ -150,7 +150,7 @@ func TestFabricIsShown(t *testing.T) {
 	}
 	eventually(t, "both have subscribed", func() bool {
 		subs, err := alpha.api.FabricSubscriptions(t.Context())
-		return err == nil && len(subs) == 14
+		return err == nil && len(subs) == 16
 	})
 	if guids, err := alpha.api.FabricGUIDs(t.Context()); err != nil || len(guids) != 2 {
 		t.Errorf("GUIDs %+v, %v", guids, err)

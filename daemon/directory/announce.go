@@ -51,7 +51,9 @@ func (m *member) inform(ctx context.Context, have *announced, all bool) error {
 	var errs []error
 	if !have.heard {
 		err := m.subscribe(ctx, have.at)
-		have.heard = err == nil
+		if have.heard = err == nil; have.heard {
+			m.d.event(Event{Time: time.Now(), Kind: Connected, Host: have.at.guid}) // whatever was missed
+		}
 		errs = append(errs, err)
 	}
 	errs = append(errs, m.informVPorts(ctx, have))
@@ -85,11 +87,7 @@ func (m *member) inform(ctx context.Context, have *announced, all bool) error {
 			}
 			continue
 		}
-		old, had := have.services[id]
 		have.services[id] = r
-		if had && old.Data64[0] != r.Data64[0] {
-			m.trapResized(have.at, r)
-		}
 	}
 	return errors.Join(errs...)
 }
@@ -113,7 +111,7 @@ func (m *member) subscribe(ctx context.Context, at *port) error {
 		one.Generic, one.Type, one.TrapNumber = 1, mad.InformAllTypes, trap
 		infos = append(infos, one)
 	}
-	for _, number := range []uint16{mad.VendorExportCome, mad.VendorExportGone, mad.VendorExportResized, mad.VendorPathGone, mad.VendorPathBack} {
+	for _, number := range []uint16{mad.VendorExportCome, mad.VendorExportGone, mad.VendorExportResized, mad.VendorPathGone, mad.VendorPathBack, mad.VendorEventsLost} {
 		one := all
 		one.Type, one.TrapNumber, one.ProducerType = mad.InformAllTypes, number, mad.Vendor
 		infos = append(infos, one)
@@ -189,14 +187,7 @@ func (m *member) lid(ctx context.Context, at *port) (mad.LID, error) {
 	return r.SLID, err
 }
 
-// trapResized tells the master that a service has another size.
-func (m *member) trapResized(at *port, r mad.ServiceRecord) {
-	n := m.notice(mad.VendorExportResized)
-	mad.ExportDetails{ServiceID: r.ID, Port: m.self.GUID, Size: r.Data64[0]}.Set(&n)
-	m.trap(at, n)
-}
-
-// PathChanged tells the directory that this host has lost its way to a peer, or has it back.
+// pathChanged tells the directory that this host has lost its way to a peer, or has it back.
 func (m *member) pathChanged(to mad.GUID, back bool) {
 	at, err := m.master()
 	if err != nil {
@@ -206,17 +197,9 @@ func (m *member) pathChanged(to mad.GUID, back bool) {
 	if back {
 		number = mad.VendorPathBack
 	}
-	n := m.notice(number)
+	n := mad.Notice{Type: mad.NoticeInfo, ProducerType: mad.Vendor, TrapNumber: number, IssuerGID: gid(m.self.GUID)}
 	mad.PathDetails{SGID: gid(m.self.GUID), DGID: gid(to)}.Set(&n)
-	m.trap(at, n)
-}
-
-func (m *member) notice(number uint16) mad.Notice {
-	return mad.Notice{Type: mad.NoticeInfo, ProducerType: mad.Vendor, TrapNumber: number, IssuerGID: gid(m.self.GUID)}
-}
-
-// trap tells a manager of an event, once: what it says of services and hosts is renewed, and of paths what counts is what they do.
-func (m *member) trap(at *port, n mad.Notice) {
+	// Once: what counts of paths is what those who use them see.
 	smp := mad.SMP{Header: mad.Header{Class: mad.ClassSubn, ClassVersion: mad.SMPClassVersion, Method: mad.MethodTrap, Attribute: mad.AttrNotice}}
 	copy(smp.Data[:], n.Append(nil)[:mad.SMPNoticeLen])
 	at.send(m.packet(at, 0, smp.MAD()))

@@ -238,7 +238,7 @@ func (h *testHost) awaitSubscription(of *testHost) {
 				n++
 			}
 		}
-		return ok && n == 7
+		return ok && n == 8
 	})
 }
 

@@ -19,6 +19,9 @@ const (
 	ExportGone    EventKind = "export gone"
 	ExportResized EventKind = "export resized"
 	KeyViolation  EventKind = "wrong m_key"
+	// Connected and EventsLost are not the fabric's: this host hears of events from now on, or has not heard of some. Whoever goes by events looks anew.
+	Connected  EventKind = "connected"
+	EventsLost EventKind = "events lost"
 )
 
 // vendorEvents are those for which IBTA has no trap.
@@ -48,6 +51,10 @@ func eventOf(n mad.Notice) (e Event, ok bool) {
 	if d, err := n.Path(); err == nil {
 		e.Kind = vendorEvents[n.TrapNumber]
 		e.Host, e.To = d.SGID.GUID(), d.DGID.GUID()
+		return e, true
+	}
+	if !n.Generic && n.ProducerType == mad.Vendor && n.TrapNumber == mad.VendorEventsLost {
+		e.Kind = EventsLost
 		return e, true
 	}
 	if d, err := n.GID(); err == nil {

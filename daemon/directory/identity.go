@@ -13,8 +13,13 @@ import (
 // an address in the shortest form.
 func GUIDOf(identity string) mad.GUID { return guid(canonical(identity)) }
 
-// VPortOf is the alias GUID of a local consumer of a host.
-func VPortOf(identity, ulp string) mad.GUID { return guid(canonical(identity) + "\x00" + ulp) }
+// VPortOf is the alias GUID of a local consumer of a host: of those that begin as the host's own GUID, which the directory gives to nobody else.
+func VPortOf(identity, ulp string) mad.GUID {
+	return GUIDOf(identity)&ownRange | guid(canonical(identity)+"\x00"+ulp)&^ownRange
+}
+
+// ownRange are the bits of a GUID that those of one host have in common.
+const ownRange mad.GUID = 0xffffffff_00000000
 
 func guid(s string) mad.GUID {
 	sum := sha256.Sum256([]byte(s))

@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"errors"
+	"math"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -239,11 +240,9 @@ func (k *keeper) requester(h *host) agent.Requester {
 // errReplaced ends a host's earlier stream.
 var errReplaced = errors.New("directory: the host has another stream with this manager now")
 
-// isOfItself reports whether a notice is about what its sender has: a service that it offers, its own path, its own keys.
+// isOfItself reports whether a notice is about what its sender has: a path of its own, or its own keys. What becomes of services the directory knows by
+// itself.
 func isOfItself(n *mad.Notice, host mad.GUID) bool {
-	if d, err := n.Export(); err == nil {
-		return n.TrapNumber == mad.VendorExportResized && d.Port == host // the others come of its registrations
-	}
 	if d, err := n.Path(); err == nil {
 		return d.SGID == gid(host)
 	}
@@ -264,10 +263,15 @@ func options(o conf.Options) sa.Options {
 	return sa.Options{
 		EnhancedTrustModel: o.SAEnhancedTrustModel, AllowUntrustedGUIDInfoRec: o.SAETMAllowUntrustedGUIDInfoRec,
 		AllowGUIDInfoRecByVF: o.SAETMAllowGUIDInfoRecByVF, AllowUntrustedProxyRequests: o.SAETMAllowUntrustedProxyRequests,
-		MaxNumMCGs: int(o.SAETMMaxNumMCGs), MaxNumSrvcs: int(o.SAETMMaxNumSrvcs), MaxNumEventSubs: int(o.SAETMMaxNumEventSubs),
+		MaxNumMCGs: most(o.SAETMMaxNumMCGs), MaxNumSrvcs: most(o.SAETMMaxNumSrvcs), MaxNumEventSubs: most(o.SAETMMaxNumEventSubs),
 		CheckSGIDSpoofing: o.SACheckSGIDSpoofing,
 	}
 }
 
-// reserved reports whether a GUID is that of a peer, which nobody else gets as an alias.
-func (d *Directory) reserved(g mad.GUID) bool { return slices.Contains(d.cfg.Hosts(), g) }
+// most is a limit in the size that the engine has: more than there may be in any case.
+func most(n uint32) int { return int(min(n, math.MaxInt32)) }
+
+// reserved reports whether a GUID is of those of a peer, which nobody else gets as an alias.
+func (d *Directory) reserved(g mad.GUID) bool {
+	return slices.ContainsFunc(d.cfg.Hosts(), func(h mad.GUID) bool { return h&ownRange == g&ownRange })
+}
