@@ -17,6 +17,12 @@ const (
 	// does everybody's work.
 	maxInlineRounds = 2
 
+	// shortRest is up to how many bytes of a message go along with a batch that is full: a rest is not worth a system call
+	// and the peer's wake-up. Of 64 KiB in the FPDUs of a segment of loopback some hundred bytes are left.
+	// restSegments is below how many segments in the batch: an LLP that is full of segments has no room for another.
+	shortRest    = 4 << 10
+	restSegments = 32
+
 	// tinySegment is the payload in bytes below which a segment that does not end
 	// its message counts as a slow path. No honest peer's is that short: a MULPDU is
 	// at least 128 (RFC 5044 section 4.5), of which the DDP header takes 18.

@@ -196,7 +196,7 @@ func (s *Stream) stopLocked() {
 // back and reports false.
 func (s *Stream) fill() (pending bool, err error) {
 	t := &s.tx
-	for !s.llp.Full() && !t.stage.full() {
+	for segments := 0; !t.stage.full() && (!s.llp.Full() || segments < restSegments && t.shortRest()); segments++ {
 		if s.cutShort() {
 			t.active, t.op = false, nil
 		}
@@ -246,4 +246,16 @@ func (s *Stream) fill() (pending bool, err error) {
 		pending = true
 	}
 	return true, nil
+}
+
+// shortRest reports whether little is left of a message that has been begun.
+func (t *sender) shortRest() bool {
+	if !t.active || t.term || t.off == 0 {
+		return false
+	}
+	size := t.resp.read.Size
+	if t.op != nil {
+		size = t.op.Len
+	}
+	return size-t.off <= shortRest
 }
