@@ -55,7 +55,7 @@ func programContenders(b *bench, d time.Duration) map[string]streamContender {
 		return runFIO(ctx, []string{b.ironwarp, "run", "--lab", "--"}, "rdma", nil, []string{"--verb=write"})
 	}}
 	all["fio net"] = streamContender{nil, func(ctx context.Context) (metrics, error) {
-		return runFIO(ctx, nil, "net", []string{"--protocol=tcp", "--listen", "--size=600m"}, []string{"--protocol=tcp"}) // fio's client crashes where the server ends first
+		return runFIO(ctx, nil, "net", []string{"--protocol=tcp", "--listen", "--size=1t"}, []string{"--protocol=tcp"}) // fio's client crashes where the server ends first
 	}}
 	return all
 }
@@ -92,7 +92,8 @@ func runPerftestAt(ctx context.Context, name, address string, server, client []s
 	return metrics{x.metric: v * x.scale}, err
 }
 
-// runFIO has one fio send to another, by an I/O engine for the network, each behind a command that runs it.
+// runFIO has one fio send to another, by an I/O engine for the network, each behind a command that runs it. The first second
+// does not count: half of it the rdma engine sleeps when it has connected, so that the other end may post its receives.
 func runFIO(ctx context.Context, run []string, engine string, server, client []string) (metrics, error) {
 	port, err := freePort()
 	if err != nil {
@@ -108,7 +109,7 @@ func runFIO(ctx context.Context, run []string, engine string, server, client []s
 	if err := p.ready(ctx, func() error { return listening(p.pid(), port) }); err != nil {
 		return nil, fmt.Errorf("fio, ioengine=%s: %w", engine, err)
 	}
-	line = slices.Concat(common, []string{"--name=client", "--rw=write", "--hostname=127.0.0.1"}, client)
+	line = slices.Concat(common, []string{"--name=client", "--rw=write", "--hostname=127.0.0.1", "--time_based", "--ramp_time=1", "--runtime=1"}, client)
 	out, err := output(exec.CommandContext(ctx, line[0], line[1:]...))
 	if err != nil {
 		return nil, fmt.Errorf("fio, ioengine=%s: %w: %s", engine, err, out)
