@@ -128,12 +128,14 @@ func (e *Engine) connected(id *cmID, q *qp, err error) {
 	}
 	f := q.v.Flow()
 	e.log.Debug("connected", "id", id.handle, "qp", q.num, "flow", f)
+	forget := q.lookAfter()
 	d.mu.Lock()
 	id.src, id.dst = unmap(f.Local), unmap(f.Remote)
 	d.putLocked(&event{about: id, kind: cmEstablished, private: q.v.PrivateData(), initiator: q.v.ORD(), responder: q.v.ORD()})
 	d.mu.Unlock()
 	go func() {
 		<-q.v.Done()
+		forget()
 		e.log.Debug("stream ended", "flow", f, "reason", q.v.Err())
 		d.put(&event{about: id, kind: cmDisconnected})
 	}()

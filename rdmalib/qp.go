@@ -346,6 +346,9 @@ func (q *qp) postRecv(id uint64, l []verbs.SGE) syscall.Errno {
 func (c *cq) flush(wc WC) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.ring == nil {
+		return
+	}
 	tail := c.ring.Tail
 	if tail-atomic.LoadUint64(&c.ring.Head) > c.ring.Mask {
 		return

@@ -38,6 +38,7 @@ type Ring struct {
 	Reported uint64 // events written
 	Mask     uint64
 	WC       *WC
+	Sockets  [4]int32 // of streams that complete here: the descriptor and 1, 0: none
 }
 
 const armedSolicited = 1
@@ -46,7 +47,7 @@ type cq struct {
 	e    *Engine
 	cq   *verbs.CQ
 	mu   sync.Mutex // guards the fields below it; of the ring what this side writes; innermost
-	ring *Ring
+	ring *Ring      // nil: it is the C library's again
 	wcs  []WC
 	over bool // completions were lost
 }
@@ -89,6 +90,7 @@ func (e *Engine) ResizeCQ(h uint32, ring *Ring) syscall.Errno {
 	for i := old.Head; i < old.Tail; i++ {
 		wcs[i&ring.Mask] = c.wcs[i&old.Mask]
 	}
+	ring.Sockets = old.Sockets
 	ring.Head, ring.Tail, ring.Armed, ring.Reported = old.Head, old.Tail, atomic.LoadUint64(&old.Armed), old.Reported
 	c.ring, c.wcs = ring, wcs
 	return 0
@@ -104,6 +106,9 @@ func (e *Engine) DestroyCQ(h uint32) syscall.Errno {
 		return e.errnoOf("destroy a completion queue", err)
 	}
 	e.cqs.remove(h)
+	c.mu.Lock()
+	c.ring, c.wcs = nil, nil
+	c.mu.Unlock()
 	return 0
 }
 

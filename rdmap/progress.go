@@ -2,6 +2,12 @@ package rdmap
 
 import "github.com/ironwarp/ironwarp/ddp"
 
+// Progresses reports whether Progress can do anything.
+func (s *Stream) Progresses() bool {
+	_, ok := s.llp.(ddp.Progresser)
+	return ok
+}
+
 // Progress receives what can be had without waiting, in the calling goroutine, if Run waits; the Upper is called from
 // there then. It reports whether anything had come. It does nothing over an LLP that is no ddp.Progresser. It is
 // safe for concurrent use.

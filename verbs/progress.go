@@ -1,5 +1,7 @@
 package verbs
 
+import "syscall"
+
 // Progress receives, in the calling goroutine, what has come on streams of the queue, so that who polls need not wait until
 // the engine's goroutines have been woken for it:
 //
@@ -31,6 +33,18 @@ func (cq *CQ) Progress() (n int) {
 		}
 	}
 	return n
+}
+
+// Socket is the stream's socket, for who asks the system whether anything has come before calling Progress. It reports false for
+// a stream for which Progress does nothing. The socket is not to be read from or written to.
+func (qp *QP) Socket() (syscall.RawConn, bool) {
+	stream := qp.stream.Load()
+	c, ok := qp.link().(syscall.Conn)
+	if stream == nil || !ok || !stream.Progresses() {
+		return nil, false
+	}
+	raw, err := c.SyscallConn()
+	return raw, err == nil
 }
 
 // enliven adds a queue pair whose stream begins to those that its completion queues look at.

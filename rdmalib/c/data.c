@@ -1,19 +1,20 @@
 // The data path: posting, which calls the engine, and polling, which does not.
 #include "lib.h"
+#include <poll.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-// Where there are few processors, a program that polls without a pause keeps the engine from running.
-enum { YIELD_AFTER = 64 };
+// After so many polls that found nothing it is looked at the sockets, and others have the processor: where there are few, a
+// program that polls without a pause keeps the engine from running.
+enum { LOOK_AFTER = 4, YIELD_AFTER = 64 };
 
 // take moves the next completion of a ring out of it. The caller has the queue's lock.
 static int take(struct iw_cq *q, struct iw_wc *w)
 {
 	struct iw_ring *r = q->ring;
 	if (r->head == __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE)) {
-		if (++q->idle >= YIELD_AFTER) {
-			q->idle = 0;
-			sched_yield();
-		}
+		q->idle++;
 		return 0;
 	}
 	q->idle = 0;
@@ -25,6 +26,44 @@ static int take(struct iw_cq *q, struct iw_wc *w)
 	}
 	__atomic_store_n(&r->head, r->head + 1, __ATOMIC_RELEASE);
 	return 1;
+}
+
+// has_come asks the system, without poll, in whose place a program may have another.
+static int has_come(struct pollfd *p, int n)
+{
+	struct timespec none = { 0 };
+	int was = errno, rc = n ? syscall(SYS_ppoll, p, n, &none, NULL, 0) : 0;
+	errno = was;
+	for (int i = 0; rc > 0 && i < n; i++)
+		if (p[i].revents & ~POLLNVAL)
+			return 1;
+	return 0;
+}
+
+// progress follows a poll that has found nothing: what has come on the queue's streams is received by this thread. It returns 1 if
+// that was something. The caller does not have the queue's lock.
+static int progress(struct iw_cq *q)
+{
+	struct pollfd p[IW_SOCKETS];
+	int n = 0, came = 0;
+	pthread_spin_lock(&q->lock);
+	unsigned idle = q->idle;
+	for (int i = 0; idle % LOOK_AFTER == 0 && i < IW_SOCKETS; i++) {
+		int socket = __atomic_load_n(&q->ring->sockets[i], __ATOMIC_RELAXED);
+		if (socket)
+			p[n++] = (struct pollfd){ socket - 1, POLLIN };
+	}
+	pthread_spin_unlock(&q->lock);
+	const struct iw_engine *e;
+	if (has_come(p, n) && (e = engine_to_post())) {
+		sigset_t was;
+		hold(&was);
+		came = e->progress(q->handle);
+		release(&was);
+	}
+	if (!came && idle % YIELD_AFTER == 0)
+		sched_yield();
+	return came > 0;
 }
 
 static struct iw_polled polled[1 << 16];
@@ -42,9 +81,8 @@ int take_room(struct iw_qp *q, uint32_t n)
 
 void give_room(struct iw_qp *q, uint32_t n) { __atomic_sub_fetch(&q->posted, n, __ATOMIC_ACQ_REL); }
 
-int iw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+static int poll_once(struct iw_cq *q, int n, struct ibv_wc *wc)
 {
-	struct iw_cq *q = (struct iw_cq *)cq;
 	struct iw_wc w;
 	int i = 0;
 	pthread_spin_lock(&q->lock);
@@ -63,15 +101,24 @@ int iw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	return i;
 }
 
+int iw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	struct iw_cq *q = (struct iw_cq *)cq;
+	int i = poll_once(q, n, wc);
+	return i || n <= 0 || !progress(q) ? i : poll_once(q, n, wc);
+}
+
 static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *a)
 {
 	struct iw_cq *q = (struct iw_cq *)cq;
 	if (a->comp_mask)
 		return EINVAL;
 	pthread_spin_lock(&q->lock);
-	if (!take(q, &q->at)) {
+	for (int again = 1; !take(q, &q->at); again = 0) {
 		pthread_spin_unlock(&q->lock);
-		return ENOENT;
+		if (!again || !progress(q))
+			return ENOENT;
+		pthread_spin_lock(&q->lock);
 	}
 	cq->status = q->at.status;
 	cq->wr_id = q->at.id;

@@ -12,6 +12,9 @@ struct iw_wc {
 	uint32_t pad[4];
 };
 
+// How many streams of a completion queue who polls it looks after; the engine alone sees to the others.
+enum { IW_SOCKETS = 4 };
+
 // A completion queue: the engine writes behind tail, the program reads from head on, without a call.
 struct iw_ring {
 	uint64_t tail, pad0[7];
@@ -22,6 +25,7 @@ struct iw_ring {
 	uint64_t reported; // events written
 	uint64_t mask;
 	struct iw_wc *wc;
+	int32_t sockets[IW_SOCKETS]; // of streams that complete here: the descriptor and 1, 0: none
 };
 
 struct iw_sge {
@@ -62,6 +66,7 @@ struct iw_engine {
 	int (*create_cq)(struct iw_ring *, uint32_t *);
 	int (*resize_cq)(uint32_t, struct iw_ring *);
 	int (*destroy_cq)(uint32_t);
+	int (*progress)(uint32_t cq); // receives what has come on its streams; returns on how many
 	int (*create_srq)(uint32_t pd, uint32_t n, uint32_t sges, uint32_t *);
 	int (*arm_srq)(uint32_t, uint32_t limit);
 	int (*destroy_srq)(uint32_t);
