@@ -9,9 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // loopbackFPDUs is what a stream over loopback is without settings: what programs have.
@@ -41,15 +45,14 @@ func programContenders(b *bench, d time.Duration) map[string]streamContender {
 		all["api Write "+size.name] = streamContender{rdma, rdmaStreams(rdma, loopbackFPDUs, 1, size.bytes, targetSize)}
 	}
 	ping := rdmaPingPong(rdma, loopbackFPDUs, 64)
-	all["api ping-pong"] = streamContender{rdma, func(ctx context.Context) (metrics, error) {
-		m, err := ping(ctx)
-		if err == nil {
-			m = metrics{"half": m["p50"] / 2}
-		}
-		return m, err
-	}}
+	all["api ping-pong"] = streamContender{rdma, halved(ping)}
 	for _, name := range []string{"ib_write_bw 64 KiB", "ib_write_bw 1 MiB", "ib_send_lat 64 B"} {
 		all[name] = streamContender{nil, func(ctx context.Context) (metrics, error) { return runPerftest(ctx, b, name) }}
+	}
+	spins := newPeer(roleSpin, anyLoopback, d)
+	all["spinning ping-pong, halved"] = streamContender{spins, halved(onOneProcessor(rdmaPingPong(spins, spinning, 64)))}
+	for _, cores := range []int{1, 2} {
+		all[pinnedName(cores)] = streamContender{nil, func(ctx context.Context) (metrics, error) { return runPinned(ctx, b, cores) }}
 	}
 	all["fio rdma"] = streamContender{nil, func(ctx context.Context) (metrics, error) {
 		return runFIO(ctx, []string{b.ironwarp, "run", "--lab", "--"}, "rdma", nil, []string{"--verb=write"})
@@ -151,5 +154,59 @@ func programRows() []row {
 	rows = append(rows, row{name: "fio 64 KiB writes, ioengine=rdma / net", unit: "MB/s", scale: 1e-6, aim: 1, ours: ref{"fio rdma", "rate"}, rival: []ref{{"fio net", "rate"}},
 		note: "the rival is TCP without RDMA or CRC"})
 	return append(rows, row{name: "ib_send_lat 64 B, half round trip / Go API", unit: "us", scale: 1e6, less: true, aim: 1.2, ours: ref{"ib_send_lat 64 B", "half"},
-		rival: []ref{{"api ping-pong", "half"}}, note: "perftest polls, the rival sleeps"})
+		rival: []ref{{"api ping-pong", "half"}}, note: "perftest polls, the rival sleeps"},
+		pinnedRow(1))
+}
+
+// pinnedRow is ib_send_lat with processors of their own for both ends.
+func pinnedRow(cores int) row {
+	r := row{name: pinnedName(cores) + " / spinning", unit: "us", scale: 1e6, less: true, ours: ref{pinnedName(cores), "half"}, rival: []ref{{"spinning ping-pong, halved", "half"}}}
+	if cores == 2 {
+		r.aim = 1.3
+	}
+	return r
+}
+
+func pinnedName(cores int) string {
+	return fmt.Sprintf("ib_send_lat 64 B, half round trip, processors for each end: %d", cores)
+}
+
+// halved has a ping-pong say half of its median round trip.
+func halved(ping func(context.Context) (metrics, error)) func(context.Context) (metrics, error) {
+	return func(ctx context.Context) (metrics, error) {
+		m, err := ping(ctx)
+		if err == nil {
+			m = metrics{"half": m["p50"] / 2}
+		}
+		return m, err
+	}
+}
+
+// runPinned runs ib_send_lat with so many processors for each end.
+func runPinned(ctx context.Context, b *bench, cores int) (metrics, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, err
+	}
+	var all []string
+	for cpu := 0; len(all) < set.Count(); cpu++ {
+		if set.IsSet(cpu) {
+			all = append(all, strconv.Itoa(cpu))
+		}
+	}
+	if len(all) < 2*cores {
+		return nil, fmt.Errorf("%d processors are needed, here are %d", 2*cores, len(all))
+	}
+	on := func(cpus []string) []string {
+		return []string{"taskset", "-c", strings.Join(cpus, ","), b.ironwarp, "run", "--lab", "--"}
+	}
+	return runPerftestAt(ctx, "ib_send_lat 64 B", "127.0.0.1", on(all[cores:2*cores]), on(all[:cores]))
+}
+
+// openWidePrograms is openPrograms where each end can have two processors.
+func openWidePrograms(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
+	if n := runtime.NumCPU(); n < 4 {
+		return nil, nil, leftOut(fmt.Sprintf("two ends with two processors each need 4, here are %d", n))
+	}
+	return openPrograms(ctx, b, names)
 }

@@ -16,6 +16,7 @@ func groups(old string) []group {
 		{name: "framing", rounds: 4, open: openStreams(350*time.Millisecond, streamContenders), rows: framingRows()},
 		{name: "many streams", rounds: 5, open: openStreams(450*time.Millisecond, streamContenders), rows: manyRows()},
 		{name: "programs of libibverbs", rounds: 3, open: openPrograms, rows: programRows()},
+		{name: "programs of libibverbs with two processors for each end", rounds: 3, open: openWidePrograms, rows: []row{pinnedRow(2)}},
 		{name: "memory and allocations", rounds: 1, open: openOwn, rows: slices.Concat(ownRows(), iscsiOwnRows(), directoryRows())},
 		{name: "fio", rounds: 3, open: openBlock(blockServersAnd(old)), rows: slices.Concat(fioRows(), versionRows(old), vhostRows())},
 		{name: "iSCSI beside tgt", rounds: 3, open: openISCSI("tgtd", "tgtadm", "qemu-img"), rows: tgtRows()},
