@@ -140,4 +140,5 @@ const (
 	SASecurityTraps // security traps are reported to the trusted alone
 	SAName          // names can be printed
 	SADropLog       // drops without end take few lines of the log
+	NoticeOfItself  // a host tells of events of its own alone
 )
