@@ -34,6 +34,8 @@ func (s *Server) changeGUIDs(r *request) answer {
 		return fail(mad.StatusNoRecords)
 	case int(asked.BlockNum) >= blocks:
 		return fail(mad.StatusReqInvalid)
+	case !r.mayLookAt(s.losses(r, p, &asked)):
+		return fail(mad.StatusBusy)
 	}
 	var refused [mad.GUIDsPerBlock]bool
 	for i, guid := range asked.GUIDs {
@@ -67,6 +69,20 @@ func (s *Server) changeGUIDs(r *request) answer {
 		}
 	}
 	return one(row, mad.GUIDInfoRecordLen)
+}
+
+// losses returns how many services and groups are looked at for what the vports have registered that lose their alias by a request.
+func (s *Server) losses(r *request, p *port, asked *mad.GUIDInfoRecord) (n int) {
+	for i, guid := range asked.GUIDs {
+		a := &p.aliases[int(asked.BlockNum)*mad.GUIDsPerBlock+i]
+		if r.ComponentMask.Has(mad.GUIDInfoMaskGUID(i)) && !a.base && a.guid != 0 && (a.guid != guid || r.Method == mad.MethodDelete) {
+			n += len(s.services.of) + len(s.groups.of)
+			if u := p.uses[a.guid]; u != nil && u.memberships > 0 {
+				n += s.groups.members
+			}
+		}
+	}
+	return n
 }
 
 // isTaken reports whether a GUID is not to be an alias of p: it is somebody's, or in the range of another port that is known or

@@ -58,7 +58,7 @@ const (
 	noticeBurst = 256
 	noticeRate  = 16
 
-	// searchBurst is how many services may be looked at for one port's Gets and GetTables at once, and searchRate how many a second
+	// searchBurst is how many services may be looked at for one port's Gets and GetTables, and for aliases that it takes away, at once, and searchRate how many a second
 	// after that: 400 and 40 searches among 10,000 services, which take a tenth of a second and a hundredth. Beyond, the answer
 	// is the status busy, so that nobody keeps the directory from others by questions.
 	searchBurst = 4_000_000

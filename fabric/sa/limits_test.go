@@ -56,3 +56,29 @@ func TestQuestionsWithoutEnd(t *testing.T) {
 	l.wait(time.Second)
 	l.want("a second later", by(alpha).to(mad.MethodGet, mad.AttrServiceRecord, mad.ServiceMaskID, serviceAt(1, alpha, "")), false, mad.StatusOK)
 }
+
+// Who gives and takes alias GUIDs without end has the directory look for what their vports had registered, and is told to come again.
+func TestAliasesThatComeAndGoWithoutEnd(t *testing.T) {
+	l := newLab(t)
+	for n := range MaxServicesPerPort {
+		l.ok(by(alpha).setService(serviceAt(uint64(n), alpha, "docs")))
+	}
+	lid := l.ports[beta].LID
+	change := func(round int) ask {
+		var guids [mad.GUIDsPerBlock]mad.GUID
+		for i := range guids {
+			guids[i] = beta + mad.GUID(100+8*(round%2)+i)
+		}
+		return by(beta).guids(mad.MethodSet, lid, 1, mad.GUIDInfoMaskGUIDs, guids[:]...)
+	}
+	n := 0
+	for ; n < 1000 && l.do(change(n)).status == mad.StatusOK; n++ {
+	}
+	if n < 40 || n > 100 { // each takes 8 aliases away, and looks at 10,000 services for each of them
+		t.Errorf("%d changes of 8 aliases at once", n)
+	}
+	l.want("one more change", change(n), false, mad.StatusBusy)
+	l.want("another's", by(alpha).guids(mad.MethodSet, l.ports[alpha].LID, 1, mad.GUIDInfoMaskGUID(3)), false, mad.StatusOK)
+	l.wait(time.Second)
+	l.want("a second later", change(n), false, mad.StatusOK)
+}

@@ -17,12 +17,9 @@ func (s *Server) query(r *request) answer {
 	if !ok {
 		return fail(mad.StatusUnsupportedAttribute)
 	}
-	searches := &r.port.searches
-	searches.refill(r.now, searchBurst, searchRate)
-	if searches.left <= 0 {
+	if !r.mayLookAt(s.searched(r)) {
 		return fail(mad.StatusBusy)
 	}
-	searches.left -= float64(s.searched(r))
 	row := 8 * int(mad.Offset(length))
 	limit := maxTable
 	if r.Method == mad.MethodGet {
@@ -38,6 +35,18 @@ func (s *Server) query(r *request) answer {
 		return fail(mad.StatusNoResources)
 	}
 	return answer{records: rows, length: length}
+}
+
+// mayLookAt charges the requester's port with a request that has so many services looked at. It reports whether the port had not used up
+// what it may ask for.
+func (r *request) mayLookAt(services int) bool {
+	m := &r.port.searches
+	m.refill(r.now, searchBurst, searchRate)
+	if m.left <= 0 {
+		return false
+	}
+	m.left -= float64(services)
+	return true
 }
 
 // recordLen has the attributes that may be asked for, and the lengths of their records.
