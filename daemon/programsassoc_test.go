@@ -262,6 +262,9 @@ func TestAssociationOfAProgramThatDoesNotAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := c.Read(make([]byte, 1)); err != nil { // before its terms have come the daemon takes no socket
+		t.Fatal(err)
+	}
 	body := `{"op":"admit","id":1,"outgoing":true,"will":"d2lsbA=="}`
 	raw.Control(func(fd uintptr) {
 		_, _, err = c.WriteMsgUnix(append([]byte{0, 0, 0, byte(len(body))}, body...), unix.UnixRights(int(fd)), nil)

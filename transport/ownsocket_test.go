@@ -6,12 +6,15 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 )
 
 // own is a Config whose associations have sockets of their own.
@@ -201,5 +204,44 @@ func TestSharedSocketIsNobodysAlone(t *testing.T) {
 		if _, err := x.SyscallConn(); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%v", err)
 		}
+	}
+}
+
+// TestHandshakeEndsOnASocketOfItsOwn: the COOKIE ACK was lost, and the COOKIE ECHO comes again where there is a socket by then.
+func TestHandshakeEndsOnASocketOfItsOwn(t *testing.T) {
+	const cookieAck = 11 // RFC 9260 section 3.2
+	cfg := own(t)
+	l := listenSCTP(t, cfg)
+	var lost atomic.Int32
+	relay, err := sctptest.NewRelay(netip.AddrPortFrom(l.Addr().Addr(), cfg.UDPPort), sctptest.Faults{Drop: func(fromClient bool, p []byte) bool {
+		return !fromClient && len(p) > 12 && p[12] == cookieAck && lost.Add(1) == 1
+	}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer relay.Close()
+	c := *cfg
+	c.UDPPort = relay.Addr().Port()
+	for range 2 {
+		a, err := DialSCTP(t.Context(), l.Addr(), &c, inboxes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { a.Close() })
+		b, err := l.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { b.Close() })
+		send(t, a, "there")
+		send(t, b, "back")
+		texts(t, b.box(), 1)
+		texts(t, a.box(), 1)
+		if f := kernelFlow(t, b); f != b.Flow() {
+			t.Errorf("the kernel says %v, it is %v", f, b.Flow())
+		}
+	}
+	if lost.Load() < 2 {
+		t.Errorf("%d COOKIE ACKs were sent", lost.Load())
 	}
 }

@@ -34,7 +34,7 @@
 //     peer, out-of-the-blue packets, Verification Tags.
 //   - Section 9, shutdown.go: shutdown and abort with causes.
 //   - RFC 6951, socket.go, demux.go: the encapsulation; a peer's UDP port may change
-//     (5.4).
+//     (5.4), unless the association has a socket of its own (own.go).
 //   - RFC 5061 section 4.2.6: the Adaptation Layer Indication. RFC 7053: the I bit.
 //     RFC 4820: padding, in probes.
 //
