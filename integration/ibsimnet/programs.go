@@ -14,7 +14,7 @@ import (
 )
 
 // ErrMissing means that a program or library of Debian's packages is missing on this host.
-var ErrMissing = errors.New("apt-get install opensm ibsim-utils infiniband-diags gcc")
+var ErrMissing = errors.New("apt-get install opensm ibsim-utils libumad2sim0 infiniband-diags gcc")
 
 // umad2sim returns the path of libumad2sim.
 func umad2sim() (string, error) {
