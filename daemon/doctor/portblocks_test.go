@@ -58,7 +58,7 @@ func TestGuardOfABlockIsExaminedAsOne(t *testing.T) {
 				})["guard of beta"] // the last one, of the block
 				g := found.Guard
 				if g == nil || g.Link != fmt.Sprintf("%v ports 18432-18495", want.Protocol) || !g.Passed || len(g.Policies) < 6 {
-					t.Fatalf("%+v\n%+v", found, g)
+					return fmt.Errorf("%+v\n%+v", found, g)
 				}
 				for _, p := range g.Policies {
 					if p.Size != 64 || p.Protocol != want.Protocol {

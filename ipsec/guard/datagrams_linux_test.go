@@ -21,8 +21,8 @@ func TestGuardOfUDPStaysWhileSocketsAreConnected(t *testing.T) {
 		peer := netip.MustParseAddr("127.0.0.1")
 		g := Spec{Remote: peer, Protocol: transport.ProtoUDP, Port: 18432, Size: 16}
 		at := func(port int) *net.UDPAddr { return &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
-		open := func(local, remote *net.UDPAddr) *net.UDPConn {
-			var c *net.UDPConn
+		var failed error
+		open := func(local, remote *net.UDPAddr) (c *net.UDPConn) {
 			var err error
 			if remote == nil {
 				c, err = net.ListenUDP("udp", local)
@@ -30,7 +30,8 @@ func TestGuardOfUDPStaysWhileSocketsAreConnected(t *testing.T) {
 				c, err = net.DialUDP("udp", local, remote)
 			}
 			if err != nil {
-				t.Fatal(err)
+				failed = errors.Join(failed, err)
+				return nil
 			}
 			t.Cleanup(func() { c.Close() })
 			return c
@@ -38,6 +39,9 @@ func TestGuardOfUDPStaysWhileSocketsAreConnected(t *testing.T) {
 		listener := open(at(18440), nil)
 		first, last, taken := open(nil, at(18432)), open(nil, at(18447)), open(at(18441), at(40000))
 		before, behind := open(nil, at(18431)), open(nil, at(18448))
+		if failed != nil {
+			return failed
+		}
 		if err := Install(g); err != nil {
 			return err
 		}
