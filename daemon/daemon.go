@@ -191,6 +191,7 @@ func (d *Daemon) bringUp(ctx context.Context) error {
 	d.run(d.carriers.Reconsider)
 	d.run(d.watchEvents)
 	d.run(d.watchPaths)
+	d.run(d.followServices)
 	d.run(d.blocks.Watch)
 	d.run(d.meterIO)
 	d.run(d.watchdog)

@@ -40,6 +40,7 @@ type fabric struct {
 	plan    *directory.Plan // that is applied; touched while the configuration is being applied
 	ulp     atomic.Pointer[verbs.ULP]
 	problem atomic.Pointer[api.Error] // why the settings are not applied
+	follow  following
 
 	secretOnce sync.Once
 	secret     []byte // set by secretOnce
@@ -283,38 +284,6 @@ func (d *Daemon) watchPaths(ctx context.Context) {
 			}
 		}
 		up = now
-	}
-}
-
-// onFabricEvent logs what the directory says has happened, and looks for the disks of services that may have come.
-func (d *Daemon) onFabricEvent(e directory.Event) {
-	attrs := []any{"event", e.Kind, "host", d.hostName(e.Host)}
-	if e.To != 0 {
-		attrs = append(attrs, "to", d.hostName(e.To))
-	}
-	d.log.Info("fabric", attrs...)
-	switch e.Kind {
-	case directory.ExportCome, directory.HostUp, directory.PathBack, directory.Connected, directory.EventsLost:
-	default:
-		return
-	}
-	for _, name := range d.disks.Services() {
-		if e.Kind == directory.ExportCome && e.Service != directory.IDOf(directory.Export, name) {
-			continue
-		}
-		d.run(func(ctx context.Context) { d.followService(ctx, name) })
-	}
-}
-
-// followService attaches the disks of a service from where it is now, if they are not to be had where they were.
-func (d *Daemon) followService(ctx context.Context, name string) {
-	peer, export, err := d.findService(ctx, d.local.AsRoot(), name)
-	if err != nil {
-		d.log.Info("fabric: a service's disk stays as it is", "service", name, "error", err)
-		return
-	}
-	for _, k := range d.disks.Move(ctx, name, peer, export) {
-		d.log.Info("fabric: a disk is attached from where its service is now", "service", name, "disk", k.String())
 	}
 }
 

@@ -52,7 +52,7 @@ func (m *member) inform(ctx context.Context, have *announced, all bool) error {
 	if !have.heard {
 		err := m.subscribe(ctx, have.at)
 		if have.heard = err == nil; have.heard {
-			m.d.event(Event{Time: time.Now(), Kind: Connected, Host: have.at.guid}) // whatever was missed
+			m.d.event(Event{Time: time.Now(), Kind: Connected, From: have.at.guid, Host: have.at.guid}) // whatever was missed
 		}
 		errs = append(errs, err)
 	}

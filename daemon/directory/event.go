@@ -34,6 +34,7 @@ var vendorEvents = map[uint16]EventKind{
 type Event struct {
 	Time    time.Time
 	Kind    EventKind
+	From    mad.GUID // the manager that says so
 	Host    mad.GUID // that is up or down, that has the export, or that has the path
 	To      mad.GUID // of a path
 	Service uint64   // ServiceID, of an export

@@ -44,6 +44,10 @@ const (
 	// trapRate and trapBurst bound the events that one host may have forwarded, per second.
 	trapRate  = 10
 	trapBurst = 100 // see trapRate
+	// eventRate and eventBurst bound the events of one manager that this host looks at, per second: those of a fabric of 1,000 hosts
+	// that comes up are more. Beyond, it takes them for lost, once in pollEvery.
+	eventRate  = 10
+	eventBurst = 1000 // see eventRate
 	// maxEvents is how many events are kept for who has not looked yet.
 	maxEvents = 256
 )

@@ -11,6 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/fabric/agent"
 	"github.com/ironwarp/ironwarp/fabric/mad"
 	election "github.com/ironwarp/ironwarp/fabric/manager"
+	"github.com/ironwarp/ironwarp/internal/rate"
 )
 
 // member is a host as one of a fabric: it has a stream with each manager, and makes its requests of the master.
@@ -34,6 +35,8 @@ type manager struct {
 	info    mad.SMInfo
 	known   bool  // info is
 	problem error // why there is no stream
+	events  rate.Bucket
+	lost    bool // it has told more events than this host looks at
 }
 
 func newMember(d *Directory, self Self, managers []Manager, keep *keeper) *member {
@@ -144,6 +147,7 @@ func (m *member) poll(ctx context.Context, one *manager, p *port) {
 		if change {
 			m.poke()
 		}
+		m.tellLost(p)
 		select {
 		case <-ctx.Done():
 			return
@@ -266,9 +270,38 @@ func (m *member) report(from *port, b *mad.MAD) {
 	if err != nil {
 		return
 	}
-	if e, ok := eventOf(n); ok {
+	if e, ok := eventOf(n); ok && m.looksAt(from) {
+		e.From = from.guid
 		m.d.event(e)
 	}
+}
+
+// looksAt reports whether this host looks at one more event of a manager. One that tells of events without end is not to have its
+// hosts work without end.
+func (m *member) looksAt(from *port) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one := m.managerLocked(from)
+	ok := one.events.Take(rate.Limit{PerSecond: eventRate, Burst: eventBurst}, time.Now())
+	one.lost = one.lost || !ok
+	return ok
+}
+
+// tellLost notes that events of a manager have not been looked at, if there are such.
+func (m *member) tellLost(of *port) {
+	m.mu.Lock()
+	one := m.managerLocked(of)
+	lost := one.lost
+	one.lost = false
+	m.mu.Unlock()
+	if lost {
+		m.d.event(Event{Time: time.Now(), Kind: EventsLost, From: of.guid})
+	}
+}
+
+// managerLocked is the manager at the other end of a port.
+func (m *member) managerLocked(p *port) *manager {
+	return m.managers[slices.IndexFunc(m.managers, func(one *manager) bool { return one.GUID == p.guid })]
 }
 
 // sa is the head of a request of the SA.
