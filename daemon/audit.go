@@ -17,7 +17,7 @@ import (
 // audit says how this daemon meets RFC 5042, as it is configured and running.
 func (d *Daemon) audit(ctx context.Context) api.Audit {
 	c := d.config()
-	s := &audit.Snapshot{Config: c, Peers: d.describePeers(), Resources: d.Resources(), Files: controlFiles(c), Weakened: weakened}
+	s := &audit.Snapshot{Config: c, Peers: d.describePeers(), Resources: d.Resources(), Files: controlFiles(c), Weakened: weakened, Permissive: d.permissive()}
 	if slices.ContainsFunc(c.Peers, func(p config.Peer) bool { return p.Protection == config.ProtectIPsec }) {
 		s.Block = guard.CanBlock()
 		s.Holes = d.guardHoles(c)

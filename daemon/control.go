@@ -145,6 +145,7 @@ func (d *Daemon) routes() http.Handler {
 	get(mux, "DELETE /v1/ulps/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, d.removeULP(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") != "")
 	})
+	get(mux, "GET /v1/partitions", func(*http.Request) ([]api.Partition, error) { return d.describePartitions(), nil })
 	get(mux, "GET /v1/audit", func(r *http.Request) (api.Audit, error) { return d.audit(r.Context()), nil })
 	get(mux, "GET /v1/resources", func(*http.Request) (api.Resources, error) { return d.Resources(), nil })
 	get(mux, "GET /v1/streams", func(*http.Request) ([]api.Stream, error) { return d.streams(), nil })

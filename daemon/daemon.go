@@ -34,6 +34,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/repeats"
 	"github.com/ironwarp/ironwarp/daemon/sas"
 	"github.com/ironwarp/ironwarp/daemon/targets"
+	"github.com/ironwarp/ironwarp/fabric/partition"
 	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
@@ -97,6 +98,9 @@ type Daemon struct {
 	directory *directory.Directory
 	fabric    fabric
 
+	partitions partition.Published // what is in force
+	labels     labels              // for whoever has changing
+
 	controlPath string // of the control socket
 	cfg         atomic.Pointer[config.Config]
 
@@ -128,17 +132,23 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	d.repeats = repeats.New(d.log.Handler())
 	d.log = slog.New(d.repeats)
 	d.blocks = blocklist.New(blocklist.Config{Log: d.log, Policy: cfg.Block, Kernel: d.kernelBlocker, Peers: d.blocklistPeers, Begun: d.onBlocked})
+	d.partitions.Permitted = d.onPermitted
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.local = local.NewConsumers(d.config)
 	d.disks = attach.New(attach.Config{Log: d.log, Users: d.local, Context: d.ctx, Run: d.run, Config: d.config, Devices: cmp.Or(opt.devices, device.Kernel()),
 		Peer: func(name string) (attach.Peer, error) { return d.findPeer(name) },
-		Choose: func(ctx context.Context, by *local.Consumer, p attach.Peer, path string) (*transport.Config, func(error), error) {
+		Choose: func(ctx context.Context, by *local.Consumer, p attach.Peer, path, partition string) (*transport.Config, func(error), error) {
 			to, err := p.(*peer).carrierPeer(path)
 			if err != nil {
 				return nil, nil, err
 			}
-			return d.carriers.Choose(ctx, by, to)
+			t, tried, err := d.carriers.Choose(ctx, by, to)
+			if err == nil && partition != "" {
+				t, err = to.Carrier().InPartition(t, to.Declared(), partition)
+			}
+			return t, tried, err
 		},
+		MayUse: d.partitions.MayUse,
 		Health: func(p attach.Peer) (string, *api.Error) {
 			v := d.describePeer(p.(*peer), streamCount{})
 			return v.State, v.Problem
@@ -285,6 +295,8 @@ func (d *Daemon) Close() error {
 	if d.targets != nil {
 		d.targets.Close()
 	}
+	d.closeLabels(d.labels)
+	d.labels = labels{}
 	d.disks.Close(up)
 	if d.sessions != nil {
 		err = errors.Join(err, d.sessions.Close())

@@ -67,6 +67,8 @@ type host struct {
 	trial       time.Duration  // 0: testTrial
 	rate        func(context.Context, *local.Consumer, carrier.Peer, transport.Kind) (float64, error)
 
+	before func() // what it is started after, when there is its directory; nil: nothing
+
 	d   *Daemon
 	api *api.Client
 }
@@ -122,6 +124,9 @@ func (h *host) begin(more string) {
 	}
 	h.dir, h.port, h.udp, h.log = shortDir(t), iwarptest.FreePort(t), iwarptest.FreeUDPPort(t), new(safeBuffer)
 	h.conf = filepath.Join(h.dir, "ironwarp.yaml")
+	if h.before != nil {
+		h.before()
+	}
 	h.write("ironwarp.yaml", fmt.Sprintf("listen: {port: %d, udp_port: %d}\nstate_dir: state\nruntime_dir: run\n%s", h.port, h.udp, more))
 	h.start()
 	t.Cleanup(h.stop)

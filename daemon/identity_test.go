@@ -42,7 +42,7 @@ func TestRightAddressWithAnotherIdentityGetsNothing(t *testing.T) {
 			if _, err := beta.api.AddPeer(t.Context(), api.PeerSpec{Name: "gamma", Address: "127.0.0.3", Protection: "loopback"}); err != nil {
 				t.Fatal(err)
 			}
-			if err := beta.d.exports.Server().SetAllow("disk", beta.d.allowedIdentities([]string{"alpha", "gamma"}), false); err != nil {
+			if err := beta.d.exports.Server().SetAllow("disk", beta.d.allowedIdentities(config.Export{Allow: []string{"alpha", "gamma"}}), false); err != nil {
 				t.Fatal(err)
 			}
 			beta.authenticatedAs("alpha", tc.id)
@@ -85,21 +85,21 @@ func TestExportOfAnIdentityIsForThatIdentityAlone(t *testing.T) {
 	}
 	allow := []string{"id:beta.example"}
 	set(ipsecPeer("beta", "beta.example"))
-	if ids := h.d.allowedIdentities(allow); len(ids) != 1 || ids[0] != "beta.example" {
+	if ids := h.d.allowedIdentities(config.Export{Allow: allow}); len(ids) != 1 || ids[0] != "beta.example" {
 		t.Errorf("allowed: %v", ids)
 	}
 	set(ipsecPeer("beta", "mallory.example"))
-	if ids := h.d.allowedIdentities(allow); len(ids) > 0 {
+	if ids := h.d.allowedIdentities(config.Export{Allow: allow}); len(ids) > 0 {
 		t.Errorf("the name's new identity is allowed: %v", ids)
 	}
-	if ids := h.d.allowedIdentities([]string{"beta"}); len(ids) != 1 || ids[0] != "mallory.example" {
+	if ids := h.d.allowedIdentities(config.Export{Allow: []string{"beta"}}); len(ids) != 1 || ids[0] != "mallory.example" {
 		t.Errorf("by name: %v", ids)
 	}
 	// Without IKE nobody has authenticated the identity.
 	p := ipsecPeer("beta", "beta.example")
 	p.Protection = config.ProtectPlaintext
 	set(p)
-	if ids := h.d.allowedIdentities(allow); len(ids) > 0 {
+	if ids := h.d.allowedIdentities(config.Export{Allow: allow}); len(ids) > 0 {
 		t.Errorf("an identity without IKE is allowed: %v", ids)
 	}
 }

@@ -30,6 +30,7 @@ const discoverTime = 30 * time.Second
 func (d *Daemon) newTargets() *targets.Targets {
 	return targets.New(targets.Config{
 		Log: d.log, StateDir: d.config().StateDir, Sessions: d.config().Limits.ISCSISessions, Listen: d.dev.Listen, ULP: d.ulps[config.ServiceTargets], Protector: d.portalProtector, Refused: d.onRefused,
+		Label: d.labelOfTarget, Denies: d.deniesTarget,
 		Came: func(peer string) { d.blocks.Created(peer, nil) },
 		PeerOf: func(id transport.Identity, a netip.Addr) (config.Peer, bool) {
 			p, known := d.peers.ofStream(id, a)

@@ -63,7 +63,7 @@ func trustModelOf(cfg *config.Config, u config.ULP) verbs.TrustModel {
 
 // startULP registers a ULP with the RNIC.
 func (d *Daemon) startULP(cfg *config.Config, u config.ULP) bool {
-	rdma, err := d.dev.NewULP(u.Name, verbs.ULPConfig{Quota: u.Limits, Trust: trustModelOf(cfg, u), Privileged: u.Privileged})
+	rdma, err := d.dev.NewULP(u.Name, verbs.ULPConfig{Quota: u.Limits, Trust: trustModelOf(cfg, u), Privileged: u.Privileged, Label: labelOfULP(cfg, u)})
 	if err != nil {
 		d.log.Error("a ULP cannot be registered; its users are refused", "ulp", u.Name, "error", err)
 		return false

@@ -86,6 +86,7 @@ func (d *Daemon) describePeer(p *peer, streams streamCount) api.Peer {
 	for _, b := range p.cfg.Programs {
 		v.ProgramPorts = append(v.ProgramPorts, b.Words())
 	}
+	v.Partitions = d.partitionsOf(p)
 	if problem != nil {
 		v.State = api.PeerProblem
 	}

@@ -135,12 +135,15 @@ func deleteIfSame[K comparable](m map[K]*peer, k K, p *peer) {
 	}
 }
 
-// allowedIdentities are the authenticated identities of those whom an export allows. An
-// identity that is named itself counts only where IKE authenticates it.
-func (d *Daemon) allowedIdentities(allow []string) []transport.Identity {
+// allowedIdentities are the authenticated identities of those whom an export allows, none if its label keeps it from its
+// partition. An identity that is named itself counts only where IKE authenticates it.
+func (d *Daemon) allowedIdentities(e config.Export) []transport.Identity {
 	c := d.config()
 	var ids []transport.Identity
-	for _, a := range allow {
+	if d.deniesExport(c, e) {
+		return nil
+	}
+	for _, a := range e.Allow {
 		if id, ok := strings.CutPrefix(a, config.AllowIdentity); ok {
 			if slices.ContainsFunc(c.Peers, func(p config.Peer) bool { return p.Protection == config.ProtectIPsec && p.Identity() == id }) {
 				ids = append(ids, transport.Identity(id))

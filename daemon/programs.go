@@ -26,6 +26,7 @@ func (d *Daemon) newPrograms() *programs.Programs {
 			}
 			return config.Peer{}, false
 		},
+		MayUse: d.partitions.MayUse,
 		Peers: func() map[string][]netip.Addr {
 			out := map[string][]netip.Addr{}
 			for _, p := range d.peers.list() {

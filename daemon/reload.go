@@ -82,6 +82,7 @@ func (d *Daemon) applyConfig(ctx context.Context, old, next *config.Config) []st
 		say("listen addresses changed")
 	}
 	// Whoever may not go on is cut off before anything is waited for.
+	d.applyPartitions(next)
 	d.cutOffChanged(next)
 	// A listener goes before the guard of its link: the kernel answers a SYN in clear.
 	d.listeners.CloseBut(next, d.awaitedPeers(next))

@@ -28,7 +28,7 @@ const rejectTime = 5 * time.Second
 // openRNIC opens the device and the services that peers reach through it.
 func (d *Daemon) openRNIC() error {
 	var err error
-	if d.dev, err = verbs.Open(verbs.Config{Limits: d.config().Limits.Device, Peer: d.config().Limits.PerPeer}); err != nil {
+	if d.dev, err = verbs.Open(verbs.Config{Limits: d.config().Limits.Device, Peer: d.config().Limits.PerPeer, Partitions: &d.partitions}); err != nil {
 		return err
 	}
 	if err := d.registerServices(); err != nil {
@@ -155,10 +155,11 @@ func (d *Daemon) answerHello(cr *verbs.ConnRequest, of config.Transport) {
 	d.reject(cr, probe.AppendHello(nil, have))
 }
 
-// listenAt begins to listen for peers.
-func (d *Daemon) listenAt(ctx context.Context, at netip.AddrPort, tc *transport.Config) (*verbs.Listener, error) {
+// listenAt begins to listen for peers, for streams of a partition or of none.
+func (d *Daemon) listenAt(ctx context.Context, at netip.AddrPort, partition string, tc *transport.Config) (*verbs.Listener, error) {
 	tc.Protector, tc.OnRefused, tc.OnPath = transport.PerPeer(d.protectorFor), d.onRefused, d.carriers.OnPath
-	return d.dev.Listen(ctx, at, verbs.ListenConfig{Transport: tc, PeerSetup: d.listenSetup, OnFailed: d.onRefused})
+	return d.dev.Listen(ctx, at, verbs.ListenConfig{Transport: tc, PeerSetup: d.listenSetup, OnFailed: d.onRefused,
+		Partition: partition, Label: func() string { return d.config().ServiceLabel(config.ServiceExports) }})
 }
 
 // awaitedPeers are the peers of a configuration, which may be about to be applied.

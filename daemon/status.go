@@ -19,6 +19,9 @@ func (d *Daemon) Status(ctx context.Context) api.Status {
 		Info: d.info(), IKE: d.sas.Component(), Listeners: d.listeners.States(), Peers: d.describePeers(),
 		Streams: d.streams(), Sessions: d.sessionStates(d.local.AsRoot()), Exports: d.exports.List(), Targets: d.targets.List(), Portals: d.targets.Portals(), TargetSessions: d.targets.Sessions(), Attachments: d.disks.Describe(d.local.AsRoot()),
 	}
+	if len(d.config().Partitions) > 0 {
+		st.Partitions, st.Permissive = d.describePartitions(), d.permissive()
+	}
 	st.Refused, st.LastRefused, st.LastRefusedFix = d.refused.summary()
 	st.Guard = d.sas.Blocked()
 	st.Blocks = d.blocks.All()

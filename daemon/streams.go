@@ -35,19 +35,28 @@ func (d *Daemon) streams() []api.Stream {
 		out = append(out, api.Stream{
 			ID: streamID(qp.ID()), Peer: d.peers.nameOrIdentity(qp.Peer()), Identity: string(qp.Peer()), Service: qp.PD().ULP().Name(),
 			Transport: carrier.KindOf(qp.Flow()).String(), Flow: qp.Flow().String(), Protection: qp.Protection().Kind(), Paused: qp.Paused(), AgeSeconds: now.Sub(qp.Established()).Seconds(),
-			BytesIn: s.RecvBytes, BytesOut: s.SendBytes, Trust: qp.PD().Trust().String(), Idle: idle[qp.ID()].Seconds(), Slow: slowPaths(qp.SlowPath()),
+			BytesIn: s.RecvBytes, BytesOut: s.SendBytes, Trust: qp.PD().Trust().String(), Partition: qp.Partition(), Label: labelIn(qp.Partition(), qp.Label()), Idle: idle[qp.ID()].Seconds(), Slow: slowPaths(qp.SlowPath()),
 		})
 	}
 	for _, s := range d.programs.Streams() {
 		out = append(out, api.Stream{
 			ID: streamID(s.ID), Peer: d.peers.nameOrIdentity(s.Peer), Identity: string(s.Peer), Service: cmp.Or(s.ULP, serviceOfRootsPrograms), Program: s.Program, PID: s.PID,
 			Transport: carrier.KindOf(s.Flow).String(), Flow: s.Flow.String(), Protection: s.Protection, Paused: s.Paused, AgeSeconds: now.Sub(s.Since).Seconds(), BytesIn: s.BytesIn, BytesOut: s.BytesOut,
+			Partition: s.Partition, Label: s.Label,
 		})
 	}
 	slices.SortFunc(out, func(a, b api.Stream) int {
 		return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(b.AgeSeconds, a.AgeSeconds), cmp.Compare(a.ID, b.ID))
 	})
 	return out
+}
+
+// labelIn is the label of a stream, if it is of a partition.
+func labelIn(partition, label string) string {
+	if partition == "" {
+		return ""
+	}
+	return label
 }
 
 // slowPaths lists what is not 0.

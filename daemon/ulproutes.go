@@ -57,7 +57,7 @@ func asCaller[In, Out any](f func(context.Context, local.Caller, In, func(api.Ev
 }
 
 func (d *Daemon) offersRoute(r *http.Request) ([]api.Offer, error) {
-	return d.disks.Offers(r.Context(), callerOf(r.Context()), r.PathValue("name"))
+	return d.disks.Offers(r.Context(), callerOf(r.Context()), r.PathValue("name"), r.URL.Query().Get("partition"))
 }
 
 // detachRoute detaches a disk of the caller, or of the ULP that a privileged one names.

@@ -283,9 +283,8 @@ func (m *Manager) bringUpLocked(ctx context.Context, l *ike.Session, peers []*pe
 		p.lastErr = ""
 		for _, ln := range p.lanes {
 			stays := cfg.Stands(ln.Link)
-			// Who has a label that the peer has not learns it now, on both hosts, and not with the first stream.
-			early := ln.Link == p.links[0] || ln.Link.Label != ""
-			if stays || ln.Role == pad.Dialler && early && !cfg.OnDemand {
+			first := ln.Role == pad.Dialler && ln.Link == p.links[0]
+			if stays || (first || ln.isEarly()) && !cfg.OnDemand {
 				p.happenLocked(ln, lanestate.Greet{Stays: stays})
 			}
 		}

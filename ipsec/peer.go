@@ -96,6 +96,10 @@ func newPeer(m *Manager, cfg pad.Peer) *peer {
 	return p
 }
 
+// isEarly reports whether the lane is brought up before a flow needs it because of its label: that the peer has another one
+// is known at once, and not with the first stream.
+func (l *lane) isEarly() bool { return l.Role == pad.Dialler && l.Link.Label != "" }
+
 func (p *peer) poke() {
 	select {
 	case p.wake <- struct{}{}:
@@ -159,6 +163,10 @@ func (p *peer) takeListLocked(sas []charon.SA, deletes uint64, lost bool) {
 		}
 		if out.Do.Has(lanestate.Pause) {
 			events = append(events, Event{Kind: EventPaused, Peer: p.name, Child: l.Name, Reason: gone, Detail: plural(len(l.flows), "stream") + " without an SA"})
+		}
+		// The peer has changed, as far as anybody knows: whether it has the label now shows on both hosts.
+		if anew && l.isEarly() && !l.up.Load() && !p.cfg.OnDemand {
+			p.happenLocked(l, lanestate.Greet{})
 		}
 	}
 	p.restateLocked()

@@ -38,6 +38,9 @@ func (d *Disk) dropsParked(p *rtrs.Permit) bool {
 // CloseWaits: a disk is closed only after its I/O has ended at the server.
 func mustWaitFor(n int64) bool { return n > 0 }
 
+// ExportPartition: an export exists in sessions of its partition alone.
+func isElsewhere(export, session string) bool { return export != session }
+
 // LateOpen: a device opened by an OPEN that nobody waits for any more is closed, and one whose
 // answer was lost, if the next is refused.
 func mayOpenLate(ctx context.Context, lost bool) bool { return ctx.Err() != nil || lost }

@@ -130,12 +130,12 @@ func TestAnotherDiskInItsPlaceIsRefused(t *testing.T) {
 func TestExportThatIsNotOpenYetSaysSo(t *testing.T) {
 	srv := startServer(t)
 	peer := connect(t, srv.addr)
-	srv.Await("r", nil, "no such file")
+	srv.Await("r", "", nil, "no such file")
 	if _, err := peer.Open(testContext(t), "r", OpenOptions{}); !errors.Is(err, ErrForbidden) {
 		t.Errorf("who may not open it: %v", err)
 	}
 	id := srv.rt.Sessions()[0].Peer
-	srv.Await("r", append(ramExport("r", nil).Allow, id), "no such file")
+	srv.Await("r", "", append(ramExport("r", nil).Allow, id), "no such file")
 	if _, err := peer.Open(testContext(t), "r", OpenOptions{}); !errors.Is(err, ErrNotReady) || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("who may: %v", err)
 	}

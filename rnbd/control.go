@@ -205,7 +205,7 @@ func (s *session) closeDevice(id uint32) error {
 }
 
 func (s *session) listExports(first uint32, out []byte, size int) []byte {
-	all := s.srv.exportsOpenTo(s.info.Peer)
+	all := s.srv.exportsOpenTo(s.info.Peer, s.info.Partition)
 	if int64(first) > int64(len(all)) {
 		first = uint32(len(all))
 	}

@@ -23,6 +23,8 @@ type Export struct {
 	// Trust is the most trusting model of a session that may open it. The zero value,
 	// NS-NT, trusts nobody.
 	Trust verbs.TrustModel
+	// Partition is that of the sessions to which alone it exists; "": of none.
+	Partition string
 }
 
 // ExportInfo is an export's state for people.

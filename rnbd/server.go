@@ -63,6 +63,7 @@ type Server struct {
 
 // pendingExport is an export whose storage is not open yet.
 type pendingExport struct {
+	partition string
 	allow []transport.Identity
 	all   bool
 	why   notReady
@@ -120,11 +121,11 @@ func (s *Server) AddExport(cfg Export) error {
 }
 
 // Await announces an export whose storage cannot be opened yet: clients that may open it
-// are told to wait, and why, until AddExport adds it or RemoveExport withdraws it.
-func (s *Server) Await(name string, allow []transport.Identity, why string) {
+// are told to wait, and why, until AddExport adds it, in the same partition, or RemoveExport withdraws it.
+func (s *Server) Await(name, partition string, allow []transport.Identity, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting[name] = pendingExport{allow: slices.Clone(allow), why: notReady(why)}
+	s.waiting[name] = pendingExport{partition: partition, allow: slices.Clone(allow), why: notReady(why)}
 }
 
 // RemoveExport removes an export. I/O of sessions that have it open fails from now on;
@@ -202,7 +203,7 @@ func (s *Server) takeOutExport(name string, why *string) (e *export, err error) 
 	case why == nil:
 		return e, nil
 	case e != nil:
-		w.allow, w.all = e.cfg.Allow, e.cfg.AllowAll
+		w.partition, w.allow, w.all = e.cfg.Partition, e.cfg.Allow, e.cfg.AllowAll
 	}
 	w.why = notReady(*why)
 	s.waiting[name] = w
@@ -302,13 +303,13 @@ func (s *Server) Exports() []ExportInfo {
 	return infos
 }
 
-// exportsOpenTo returns the exports that a peer may open.
-func (s *Server) exportsOpenTo(peer transport.Identity) []Listed {
+// exportsOpenTo returns the exports that a peer may open in a session of a partition.
+func (s *Server) exportsOpenTo(peer transport.Identity, partition string) []Listed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var list []Listed
 	for _, e := range s.exports {
-		if e.mayOpen(peer) {
+		if e.mayOpen(peer) && !isElsewhere(e.cfg.Partition, partition) {
 			list = append(list, Listed{Name: e.cfg.Name, Size: e.sectors.Load() * SectorSize, ReadOnly: e.cfg.ReadOnly})
 		}
 	}
@@ -323,7 +324,7 @@ func (s *Server) lookUpExport(name string, in *rtrs.SessionInfo) (*export, error
 	e := s.exports[name]
 	w, waits := s.waiting[name]
 	switch {
-	case e == nil && !waits:
+	case e == nil && !waits, e != nil && isElsewhere(e.cfg.Partition, in.Partition), e == nil && isElsewhere(w.partition, in.Partition):
 		return nil, ErrNotFound
 	case e == nil && !w.all && !slices.Contains(w.allow, in.Peer):
 		return nil, ErrForbidden

@@ -41,7 +41,7 @@ func lateStorage(t *testing.T) error {
 			return err
 		}
 		srv = startServerAt(t, srv.addr, rtrs.ServerConfig{})
-		srv.Await("r", allow, "no such device")
+		srv.Await("r", "", allow, "no such device")
 		l.set(true)
 		eventually(t, "the disk waits", func() bool {
 			if !checks.On(checks.ReadyFirst) {
@@ -141,7 +141,7 @@ func newWaiting(t *testing.T) *waiting {
 	if err := p.srv.RemoveExport("r"); err != nil {
 		t.Fatal(err)
 	}
-	p.srv.Await("r", append(ramExport("r", nil).Allow, allow), "no such device")
+	p.srv.Await("r", "", append(ramExport("r", nil).Allow, allow), "no such device")
 	return &waiting{p, r}
 }
 
@@ -304,7 +304,7 @@ func TestNeighbourOfADiskThatWaits(t *testing.T) {
 	if err := srv.RemoveExport("r"); err != nil {
 		t.Fatal(err)
 	}
-	srv.Await("r", append(ramExport("r", nil).Allow, peer), "no such device")
+	srv.Await("r", "", append(ramExport("r", nil).Allow, peer), "no such device")
 	l.set(true)
 	eventually(t, "the disk waits", func() bool { return d.Info().Waits != nil })
 	for range 100 {

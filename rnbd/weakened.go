@@ -34,6 +34,10 @@ func (d *Disk) dropsParked(p *rtrs.Permit) bool {
 
 func mustWaitFor(n int64) bool { return n > 0 && checks.On(checks.CloseWaits) }
 
+func isElsewhere(export, session string) bool {
+	return export != session && checks.On(checks.ExportPartition)
+}
+
 func mayOpenLate(ctx context.Context, lost bool) bool {
 	return (ctx.Err() != nil || lost) && checks.On(checks.LateOpen)
 }

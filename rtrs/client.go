@@ -44,6 +44,8 @@ type ClientConfig struct {
 	Conns      int         // connections of each path; 0 means DefaultConns
 	QueueDepth int         // most I/Os in flight; 0 means DefaultQueueDepth; the server may allow fewer
 	Setup      verbs.Setup // start-up of each connection
+	// Partition is that of all connections, "": none; Label is their security label, "": the ULP's.
+	Partition, Label string
 	Heartbeat  HeartbeatConfig
 	NoPath     NoPath
 	// ReconnectAttempts is how many attempts to bring a path up may fail in a row, once the

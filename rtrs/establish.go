@@ -132,7 +132,7 @@ func (cl *Client) enter(ctx context.Context, t *clientPath, epoch uuid) error {
 
 func (cl *Client) qpConfig(cq *verbs.CQ) verbs.QPConfig {
 	slots := cl.cfg.QueueDepth + controlChunks
-	return verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: sendSlots(slots), MaxRecv: recvSlots(slots)}
+	return verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: sendSlots(slots), MaxRecv: recvSlots(slots), Partition: cl.cfg.Partition, Label: cl.cfg.Label}
 }
 
 // recvSlots returns how many receives a connection needs for slots I/Os in flight: one

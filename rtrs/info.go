@@ -88,6 +88,7 @@ func (p *permitPool) inUse() int {
 // ServerSessionInfo is a session's state for people.
 type ServerSessionInfo struct {
 	Peer      transport.Identity
+	Partition string
 	Name      string
 	State     SessionState
 	Since     time.Time // in this state
@@ -110,7 +111,7 @@ type ServerPathInfo struct {
 }
 
 func (s *session) describe() ServerSessionInfo {
-	i := ServerSessionInfo{Peer: s.key.peer, Name: s.name, Trust: s.trust, Executing: s.executing(), Stats: s.counters.snapshot()}
+	i := ServerSessionInfo{Peer: s.key.peer, Partition: s.key.partition, Name: s.name, Trust: s.trust, Executing: s.executing(), Stats: s.counters.snapshot()}
 	for _, p := range s.openPaths() {
 		d := p.describe()
 		i.Paths, i.Conns = append(i.Paths, d), append(i.Conns, d.Conns...)

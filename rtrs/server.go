@@ -22,7 +22,8 @@ type SessionInfo struct {
 	Name        string             // what the peer calls the session
 	Incarnation uint64
 	Trust       verbs.TrustModel
-	QueueDepth  int // most concurrent requests
+	Partition   string // that all of its connections are of; "": of none
+	QueueDepth  int    // most concurrent requests
 	MaxIO       int
 	// Flush sends the responses made with Request.CompleteMore. It may be called from any
 	// goroutine, even after the session's end.
@@ -108,13 +109,15 @@ type Server struct {
 }
 
 type pathKey struct {
-	peer transport.Identity
-	path uuid
+	peer      transport.Identity
+	path      uuid
+	partition string
 }
 
 type nameKey struct {
-	peer transport.Identity
-	name string
+	peer      transport.Identity
+	name      string
+	partition string
 }
 
 // NewServer makes a server. It fails if the configuration is impossible, and says what is
@@ -222,7 +225,7 @@ func (s *Server) handle(ctx context.Context, cr *verbs.ConnRequest) {
 // what that has at the handler goes on. It has then counted the connection in the path's
 // joining.
 func (s *Server) pathFor(ctx context.Context, cr *verbs.ConnRequest, req *ConReq) (*serverPath, syscall.Errno, error) {
-	key := pathKey{cr.Peer(), uuid(req.Path)}
+	key := pathKey{cr.Peer(), uuid(req.Path), cr.Partition()}
 	trust := s.cfg.Trust
 	if req.CID == 0 && s.cfg.TrustOf != nil {
 		trust = s.cfg.TrustOf(key.peer)

@@ -59,8 +59,9 @@ type session struct {
 }
 
 type sessionKey struct {
-	peer transport.Identity
-	id   uuid
+	peer      transport.Identity
+	id        uuid
+	partition string
 }
 
 // joinSession takes a path into the session that it names, which it begins if there is none.
@@ -91,7 +92,7 @@ func (s *Server) joinSession(ctx context.Context, p *serverPath, name string) er
 // since its requests may be those of the client before a restart, and must not be executed
 // after its successor's.
 func (s *Server) findSession(ctx context.Context, p *serverPath, name string) (*session, error) {
-	key, nk := sessionKey{p.key.peer, p.session}, nameKey{p.key.peer, name}
+	key, nk := sessionKey{p.key.peer, p.session, p.key.partition}, nameKey{p.key.peer, name, p.key.partition}
 	for {
 		s.mu.Lock()
 		sess, other := s.sessions[key], s.names[nk]
@@ -154,11 +155,11 @@ func (s *Server) beginLocked(key sessionKey, p *serverPath, name string) (*sessi
 	sess.open.Store(new([]*serverPath))
 	rand.Read(sess.epoch[:])
 	var err error
-	sess.handler, err = s.cfg.NewSession(SessionInfo{Peer: key.peer, Name: name, Trust: p.trust, QueueDepth: n, MaxIO: s.cfg.MaxIO, Flush: sess.flush})
+	sess.handler, err = s.cfg.NewSession(SessionInfo{Peer: key.peer, Name: name, Trust: p.trust, Partition: key.partition, QueueDepth: n, MaxIO: s.cfg.MaxIO, Flush: sess.flush})
 	if err != nil {
 		return nil, err
 	}
-	s.sessions[key], s.names[nameKey{key.peer, name}] = sess, sess
+	s.sessions[key], s.names[nameKey{key.peer, name, key.partition}] = sess, sess
 	s.log.Info("session open", "peer", key.peer, "session", name)
 	return sess, nil
 }
@@ -168,7 +169,7 @@ func (s *Server) forgetSession(sess *session, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, sess.key)
-	delete(s.names, nameKey{sess.key.peer, sess.name})
+	delete(s.names, nameKey{sess.key.peer, sess.name, sess.key.partition})
 	s.past.Add(sess.counters.snapshot())
 	s.log.Info("session closed", "peer", sess.key.peer, "session", sess.name, "error", why)
 }

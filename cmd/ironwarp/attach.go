@@ -21,6 +21,7 @@ func (w *ironwarp) attachCommand() *cli.Command {
 			&cli.BoolFlag{Name: "migration", Usage: "although another host has it attached for writing, as a virtual machine moves from there; the export has to permit it"},
 			&cli.BoolFlag{Name: "vhost-user", Usage: "make it a vhost-user-blk socket for QEMU and cloud-hypervisor, in place of an NBD socket"},
 			&cli.StringFlag{Name: "vhost-socket", Usage: "with --vhost-user: the `PATH` of the socket"},
+			&cli.StringFlag{Name: "partition", Usage: "`NAME` of the partition in which the peer offers it (default: that of the ULP, or of the service attachments)"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the path of the socket or device only"},
 		),
 		Action:       w.attach,
@@ -46,7 +47,7 @@ func (w *ironwarp) attach(c *cli.Context) error {
 		}
 	}
 	p := &progress{w: w}
-	req := api.AttachRequest{Peer: peer, Export: export, Service: service, Device: c.Bool("device"), Name: c.String("name"), Migration: c.Bool("migration"), VhostUser: c.Bool("vhost-user"), VhostSocket: c.String("vhost-socket"), TimeoutSeconds: c.Duration("timeout").Seconds()}
+	req := api.AttachRequest{Peer: peer, Export: export, Service: service, Device: c.Bool("device"), Name: c.String("name"), Migration: c.Bool("migration"), VhostUser: c.Bool("vhost-user"), VhostSocket: c.String("vhost-socket"), Partition: c.String("partition"), TimeoutSeconds: c.Duration("timeout").Seconds()}
 	at, err := w.client(c).Attach(c.Context, req, func(ev api.Event) {
 		if !asJSON(c) {
 			p.show(ev.Progress)
@@ -122,16 +123,19 @@ func (w *ironwarp) detach(c *cli.Context) error {
 }
 
 func (w *ironwarp) lsCommand() *cli.Command {
-	return &cli.Command{Name: "ls", Usage: "list the attached disks, or what a peer offers", ArgsUsage: "[PEER]", Flags: remote(), BashComplete: w.completePeers, Action: func(c *cli.Context) error {
-		if peer := c.Args().First(); peer != "" {
-			return w.offers(c, peer)
-		}
-		return list(w, c, (*api.Client).Attachments, "nothing is attached; attach a disk with `ironwarp attach PEER/EXPORT`", w.attachmentTable)
-	}}
+	return &cli.Command{Name: "ls", Usage: "list the attached disks, or what a peer offers", ArgsUsage: "[PEER]", BashComplete: w.completePeers,
+		Flags: remote(&cli.StringFlag{Name: "partition", Usage: "what the peer offers in this partition, by its `NAME`"}), Action: func(c *cli.Context) error {
+			if peer := c.Args().First(); peer != "" {
+				return w.offers(c, peer)
+			}
+			return list(w, c, (*api.Client).Attachments, "nothing is attached; attach a disk with `ironwarp attach PEER/EXPORT`", w.attachmentTable)
+		}}
 }
 
 func (w *ironwarp) offers(c *cli.Context, peer string) error {
-	get := func(cl *api.Client, ctx context.Context) ([]api.Offer, error) { return cl.Offers(ctx, peer) }
+	get := func(cl *api.Client, ctx context.Context) ([]api.Offer, error) {
+		return cl.OffersIn(ctx, peer, c.String("partition"))
+	}
 	none := peer + " offers nothing to this host; its administrator does that with `ironwarp export add --allow THIS_HOST NAME PATH`"
 	return list(w, c, get, none, func(offers []api.Offer) {
 		t := w.sheet("disk", ">size", "mode", "attached")

@@ -89,6 +89,10 @@ func (w *ironwarp) completeULPs(c *cli.Context) {
 	w.complete(c, names((*api.Client).ULPs, func(u api.ULP) string { return u.Name }))
 }
 
+func (w *ironwarp) completePartitions(c *cli.Context) {
+	w.complete(c, names((*api.Client).Partitions, func(p api.Partition) string { return p.Name }))
+}
+
 func (w *ironwarp) completeAttachments(c *cli.Context) {
 	w.complete(c, names((*api.Client).Attachments, api.Attachment.Name))
 }

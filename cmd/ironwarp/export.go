@@ -18,12 +18,12 @@ func (w *ironwarp) exportCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "add", Usage: "offer a file or block device", ArgsUsage: "NAME PATH",
-				Flags: remote(configFlag(),
+				Flags: remote(append(partitionFlags(), configFlag(),
 					&cli.StringSliceFlag{Name: "allow", Usage: "`PEER` that may attach it; repeat for more"},
 					&cli.BoolFlag{Name: "read-only", Usage: "refuse writes"},
 					&cli.StringFlag{Name: "writers", Usage: "how many may have it attached for writing: `one` (the default); migration, two while a virtual machine moves; or shared, if all of them know of each other"},
 					&cli.StringFlag{Name: "trust", Usage: "trust `MODEL` of the sessions of peers that may attach it: " + strings.Join(config.Trusts(), ", ") + " (default: as for all exports)"},
-				),
+				)...),
 				Action: w.exportAdd,
 			},
 			w.exportSetCommand(),
@@ -49,7 +49,7 @@ func (w *ironwarp) exportAdd(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	spec := api.ExportSpec{Name: a.Get(0), Path: path, ReadOnly: c.Bool("read-only"), Writers: c.String("writers"), Allow: c.StringSlice("allow"), Trust: c.String("trust")}
+	spec := api.ExportSpec{Name: a.Get(0), Path: path, ReadOnly: c.Bool("read-only"), Writers: c.String("writers"), Allow: c.StringSlice("allow"), Trust: c.String("trust"), Partition: c.String("partition"), Label: c.String("label")}
 	e := api.Export{ExportSpec: spec}
 	offline, err := w.change(c,
 		func(main string) (err error) { e.Source, err = daemon.AddExport(main, spec); return err },
@@ -76,14 +76,14 @@ func (w *ironwarp) exportSetCommand() *cli.Command {
 	return &cli.Command{
 		Name: "set", Usage: "change an export: who may attach it, its file, its settings", ArgsUsage: "NAME",
 		Description: "Settings without a flag stay as they are. Peers that may still attach it notice nothing.",
-		Flags: remote(configFlag(),
+		Flags: remote(append(partitionFlags(), configFlag(),
 			&cli.StringSliceFlag{Name: "allow", Usage: "further `PEER` that may attach it; repeat for more"},
 			&cli.StringSliceFlag{Name: "disallow", Usage: "`PEER` that may no longer attach it, and is cut off; repeat for more"},
 			&cli.StringFlag{Name: "path", Usage: "another `FILE` or block device"},
 			&cli.BoolFlag{Name: "read-only", Usage: "refuse writes; --read-only=false accepts them again"},
 			&cli.StringFlag{Name: "writers", Usage: "how many may have it attached for writing: `one`, migration or shared; those who have it attached keep it"},
 			&cli.StringFlag{Name: "trust", Usage: "trust `MODEL` as with add; '' for that of all exports"},
-		),
+		)...),
 		Action: w.exportSet, BashComplete: w.completeExports,
 	}
 }
@@ -107,7 +107,13 @@ func (w *ironwarp) exportSet(c *cli.Context) error {
 	if c.IsSet("writers") {
 		change.Writers = new(c.String("writers"))
 	}
-	if len(change.Allow)+len(change.Disallow) == 0 && change.Path == nil && change.ReadOnly == nil && change.Writers == nil && change.Trust == nil {
+	if c.IsSet("partition") {
+		change.Partition = new(c.String("partition"))
+	}
+	if c.IsSet("label") {
+		change.Label = new(c.String("label"))
+	}
+	if change.Partition == nil && change.Label == nil && len(change.Allow)+len(change.Disallow) == 0 && change.Path == nil && change.ReadOnly == nil && change.Writers == nil && change.Trust == nil {
 		return &usageError{msg: "nothing to change", fix: "say what with flags, see `ironwarp export set --help`"}
 	}
 	e := api.Export{ExportSpec: api.ExportSpec{Name: name}}

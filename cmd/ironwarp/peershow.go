@@ -99,6 +99,9 @@ func (w *ironwarp) peerShow(c *cli.Context) error {
 		if len(p.ProgramPorts) > 0 {
 			line("program ports", strings.Join(p.ProgramPorts, " "))
 		}
+		for _, q := range p.Partitions {
+			line("partition", fmt.Sprintf("%s, pkey %s, port %d, here %s, there %s: %s", q.Name, q.PKey, q.Port, q.Own, q.Theirs, w.stateText(q.State)))
+		}
 		line("crc", p.CRC)
 		line("fpdu", p.FPDU)
 		line("connections", p.Connections)
@@ -111,6 +114,9 @@ func (w *ironwarp) peerShow(c *cli.Context) error {
 		w.insecure(p)
 		w.narrowPath(p)
 		w.problem(p.Problem)
+		for _, q := range p.Partitions {
+			w.problem(q.Problem)
+		}
 		if len(sas) > 0 {
 			w.printf("\n")
 			w.saTable(sas)

@@ -56,10 +56,10 @@ func (w *ironwarp) saList(c *cli.Context) error {
 }
 
 func (w *ironwarp) saTable(sas []api.SA) {
-	t := w.sheet("peer", "child sa", "state", "?mode", "?algorithms", ">age", ">rekey in", ">in", ">out", "?spi in", "?spi out", "?covers")
+	t := w.sheet("peer", "child sa", "state", "?mode", "?algorithms", ">age", ">rekey in", ">in", ">out", "?spi in", "?spi out", "?covers", "?label")
 	for _, s := range sas {
 		t.row(s.Peer, s.Child, s.State, s.Mode, s.Algorithms, ageText(s.AgeSeconds), untilText(s.RekeyInSeconds), bytesText(float64(s.BytesIn)), bytesText(float64(s.BytesOut)),
-			s.SPIIn, s.SPIOut, fmt.Sprintf("%s = %s", s.LocalTS, s.RemoteTS))
+			s.SPIIn, s.SPIOut, fmt.Sprintf("%s = %s", s.LocalTS, s.RemoteTS), orDash(s.Label))
 	}
 	t.print()
 }

@@ -114,6 +114,12 @@ func (w *ironwarp) statusPage(st api.Status) {
 	for _, e := range st.Unusable {
 		w.problem(e)
 	}
+	if st.Permissive != "" {
+		w.printf("%s\n", w.bad("INSECURE: "+st.Permissive+": what the policy of partitions denies is logged, and let pass"))
+	}
+	for _, p := range st.Partitions {
+		w.printf("partition %s: pkey %s, port %d, label %s, %s\n", p.Name, p.PKey, p.Port, orDash(p.Label), countSAs(p.Streams, "stream"))
+	}
 	if len(st.Peers) == 0 {
 		w.printf("no peers; add one with `ironwarp peer add NAME ADDRESS`\n")
 	} else {
@@ -155,6 +161,10 @@ func section[T any](w *ironwarp, all []T, table func([]T)) {
 }
 
 func listenerText(l api.Listener) string {
+	if of := l.Partition; of != "" {
+		l.Partition = ""
+		return listenerText(l) + ", partition " + of
+	}
 	switch {
 	case l.Transport == transport.SCTPUDP.String():
 		return fmt.Sprintf("%s over SCTP in UDP, port %d", l.Address, l.UDPPort)

@@ -26,9 +26,9 @@ func (w *ironwarp) streamList(c *cli.Context) error {
 	peer := c.Args().First()
 	get := only((*api.Client).Streams, func(s api.Stream) bool { return peer == "" || s.Peer == peer })
 	return list(w, c, get, "no streams", func(streams []api.Stream) {
-		t := w.sheet("stream", "peer", "?service", "?trust", "?flow", ">age", "?>idle", ">in", ">out", "slow paths")
+		t := w.sheet("stream", "peer", "?service", "?trust", "?flow", ">age", "?>idle", ">in", ">out", "?partition", "?label", "slow paths")
 		for _, s := range streams {
-			t.row(s.ID, s.Peer, serviceText(s), orDash(s.Trust), s.Flow, ageText(s.AgeSeconds), idleText(s), bytesText(float64(s.BytesIn)), bytesText(float64(s.BytesOut)), slowText(s.Slow))
+			t.row(s.ID, s.Peer, serviceText(s), orDash(s.Trust), s.Flow, ageText(s.AgeSeconds), idleText(s), bytesText(float64(s.BytesIn)), bytesText(float64(s.BytesOut)), orDash(s.Partition), orDash(s.Label), slowText(s.Slow))
 		}
 		t.print()
 	})

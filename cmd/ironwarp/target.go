@@ -59,7 +59,7 @@ func (w *ironwarp) targetCommand() *cli.Command {
 
 // targetFlags are those of `target add` and `target set`.
 func targetFlags() []cli.Flag {
-	return []cli.Flag{
+	return append(partitionFlags(), []cli.Flag{
 		configFlag(),
 		&cli.StringFlag{Name: "alias", Usage: "a `TEXT` that initiators show"},
 		&cli.StringSliceFlag{Name: "peer", Usage: "`PEER` whose initiators may log in; repeat for more"},
@@ -75,12 +75,12 @@ func targetFlags() []cli.Flag {
 		&cli.UintFlag{Name: "error-recovery-level", Usage: "the highest `LEVEL` that initiators may have: 1 asks again for damaged data, 2 also keeps commands of a connection that fails for another", Value: config.DefaultErrorRecoveryLevel},
 		&cli.BoolFlag{Name: "iser", Usage: "serve it over RDMA as well; --iser=false over TCP alone", Value: true},
 		&cli.BoolFlag{Name: "insecure-undeclared", Usage: "hosts that are no peers may log in, in clear: for labs only"},
-	}
+	}...)
 }
 
 // targetKeys are the keys of api.TargetSpec that flags are about.
 var targetKeys = map[string]string{"alias": "alias", "peer": "peers", "initiator": "initiators", "address": "addresses", "port": "port", "redirect": "redirect", "redirect-permanent": "redirect_permanent",
-	"error-recovery-level": "error_recovery_level", "iser": "iser", "insecure-undeclared": "insecure_undeclared", "chap-user": "chap", "no-chap": "chap"}
+	"error-recovery-level": "error_recovery_level", "iser": "iser", "insecure-undeclared": "insecure_undeclared", "chap-user": "chap", "no-chap": "chap", "partition": "partition", "label": "label"}
 
 // targetSpec is what the flags say of a target.
 func targetSpec(c *cli.Context) (spec api.TargetSpec, err error) {
@@ -92,7 +92,7 @@ func targetSpec(c *cli.Context) (spec api.TargetSpec, err error) {
 		return spec, &usageError{msg: "this is no error recovery level", fix: fmt.Sprintf("allowed: 0 to %d", config.MaxErrorRecoveryLevel)}
 	}
 	spec = api.TargetSpec{Name: c.Args().First(), Alias: c.String("alias"), Port: uint16(c.Uint("port")), Addresses: given(c, "address"), Peers: given(c, "peer"), Initiators: given(c, "initiator"),
-		ErrorRecoveryLevel: &level, InsecureUndeclared: c.Bool("insecure-undeclared"), Redirect: c.String("redirect"), RedirectPermanent: c.Bool("redirect-permanent")}
+		ErrorRecoveryLevel: &level, InsecureUndeclared: c.Bool("insecure-undeclared"), Redirect: c.String("redirect"), RedirectPermanent: c.Bool("redirect-permanent"), Partition: c.String("partition"), Label: c.String("label")}
 	if !c.Bool("iser") {
 		spec.ISER = new(bool)
 	}

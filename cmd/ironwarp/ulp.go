@@ -70,7 +70,7 @@ func yesText(yes bool) string {
 
 // ulpFlags are those of `ulp add` and `ulp set`.
 func ulpFlags() []cli.Flag {
-	return []cli.Flag{
+	return append(partitionFlags(), []cli.Flag{
 		configFlag(),
 		&cli.StringSliceFlag{Name: "user", Usage: "`NAME` or number of a user of this host; repeat for more"},
 		&cli.StringSliceFlag{Name: "group", Usage: "`NAME` or number of a group whose members are users; repeat for more"},
@@ -84,17 +84,17 @@ func ulpFlags() []cli.Flag {
 		&cli.StringFlag{Name: "memory", Usage: "memory that it may have, `SIZE` such as 64MiB (default: its fair share)"},
 		&cli.UintFlag{Name: "streams", Usage: "`NUMBER` of RDMA streams that it may have (default: its fair share)"},
 		&cli.UintFlag{Name: "attachments", Usage: "`NUMBER` of disks that it may have attached", DefaultText: fmt.Sprint(config.DefaultAttachments)},
-	}
+	}...)
 }
 
 // ulpKeys are the keys of api.ULPSpec that flags are about.
 var ulpKeys = map[string]string{"user": "users", "group": "groups", "peer": "peers", "export": "exports", "ports": "ports", "transport": "transport", "listen": "listen", "privileged": "privileged", "trust": "trust",
-	"memory": "max_memory_bytes", "streams": "max_streams", "attachments": "max_attachments"}
+	"memory": "max_memory_bytes", "streams": "max_streams", "attachments": "max_attachments", "partition": "partition", "label": "label"}
 
 // ulpSpec is what the flags say of a ULP.
 func ulpSpec(c *cli.Context) (api.ULPSpec, error) {
 	spec := api.ULPSpec{Name: c.Args().First(), Users: given(c, "user"), Groups: given(c, "group"), Peers: given(c, "peer"), Exports: given(c, "export"), Ports: given(c, "ports"),
-		Transport: c.String("transport"), Listen: c.Bool("listen"), Privileged: c.Bool("privileged"), Trust: c.String("trust"), MaxStreams: int64(min(c.Uint("streams"), 1<<31)), MaxAttachments: int(min(c.Uint("attachments"), 1<<30))}
+		Transport: c.String("transport"), Listen: c.Bool("listen"), Privileged: c.Bool("privileged"), Trust: c.String("trust"), MaxStreams: int64(min(c.Uint("streams"), 1<<31)), MaxAttachments: int(min(c.Uint("attachments"), 1<<30)), Partition: c.String("partition"), Label: c.String("label")}
 	if text := c.String("memory"); text != "" {
 		var err error
 		if spec.MaxMemory, err = config.ParseSize(text); err != nil {

@@ -6,7 +6,7 @@
 //	POST   /v1/reload                        read the configuration again
 //	GET    /v1/peers           POST          list, add (PeerSpec)
 //	GET    /v1/peers/NAME      DELETE        show, remove
-//	GET    /v1/peers/NAME/exports            what the peer offers to this host
+//	GET    /v1/peers/NAME/exports            what the peer offers to this host; in ?partition=
 //	POST   /v1/peers/NAME/paths              add a path of sessions (Path)
 //	DELETE /v1/peers/NAME/paths/PATH         remove one
 //	GET    /v1/sessions                      block sessions with their paths
@@ -28,6 +28,7 @@
 //	POST   /v1/sas/rekey                     make new keys (SARequest)
 //	POST   /v1/ike/rekey                     make new keys (SARequest)
 //	POST   /v1/sas/watch *                   what happens to SAs, until the caller disconnects
+//	GET    /v1/partitions                    partitions, their members, and who of this host is of them
 //	GET    /v1/ulps                          local users of the daemon
 //	GET    /v1/resources                     who uses how much of the RNIC
 //	GET    /v1/streams                       RDMA streams

@@ -127,7 +127,9 @@ type Peer struct {
 	// as 18432/512, or "18432/512 over sctp-udp".
 	ProgramPorts []string `json:"program_ports,omitempty"`
 	IPsec        *IPsec   `json:"ipsec,omitempty"`
-	Insecure     []string `json:"insecure,omitempty"` // what weakens its protection by choice
+	// Partitions are those of which it is a member.
+	Partitions []PeerPartition `json:"partitions,omitempty"`
+	Insecure   []string        `json:"insecure,omitempty"` // what weakens its protection by choice
 	// CertExpires is when this host's certificate for the peer expires.
 	CertExpires time.Time `json:"cert_expires,omitzero"`
 }

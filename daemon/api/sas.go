@@ -60,6 +60,7 @@ type SA struct {
 	LocalID          string  `json:"local_id"`
 	RemoteID         string  `json:"remote_id"`
 	Streams          int     `json:"streams"` // that it carries
+	Label            string  `json:"label,omitempty"`
 }
 
 // IKESA is an IKE SA of a peer and its children.

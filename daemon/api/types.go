@@ -204,6 +204,8 @@ type AttachRequest struct {
 	// where the daemon chooses. Only root chooses another.
 	VhostUser   bool   `json:"vhost_user,omitempty"`
 	VhostSocket string `json:"vhost_user_socket,omitempty"`
+	// Partition is that in which the peer offers it; "": as the ULP's declaration, or the service, says.
+	Partition string `json:"partition,omitempty"`
 }
 
 // Removed is the outcome of the removal of a peer.
@@ -228,6 +230,7 @@ type Attachment struct {
 	DeviceLink string `json:"device_link,omitempty"` // below /dev/disk/by-ironwarp
 	// VhostSocket is the vhost-user socket that it is served on instead.
 	VhostSocket string  `json:"vhost_user_socket,omitempty"`
+	Partition   string  `json:"partition,omitempty"` // in which it is attached; "": in none
 	Size        uint64  `json:"size_bytes,omitzero"` // absent: it has not been open yet
 	ReadOnly    bool    `json:"read_only"`
 	Clients     int     `json:"nbd_clients"`
@@ -268,8 +271,10 @@ type Stream struct {
 	AgeSeconds float64 `json:"age_seconds"`
 	BytesIn    uint64  `json:"bytes_in"`
 	BytesOut   uint64  `json:"bytes_out"`
-	Trust      string  `json:"trust"`        // the trust model that it runs under; "": that of a program
-	Idle       float64 `json:"idle_seconds"` // since it last moved something
+	Partition  string  `json:"partition,omitempty"` // that it is of; "": of none
+	Label      string  `json:"label,omitempty"`     // security label of this end; "": the default one, or of no partition
+	Trust      string  `json:"trust"`               // the trust model that it runs under; "": that of a program
+	Idle       float64 `json:"idle_seconds"`        // since it last moved something
 	// Slow counts the slow paths that the peer made it take; kinds with none are left out.
 	Slow []SlowPath `json:"slow_path,omitempty"`
 }
@@ -337,6 +342,7 @@ type Listener struct {
 	Transport string   `json:"transport"`                // tcp, sctp, sctp-udp
 	UDPPort   uint16   `json:"udp_port,omitempty"`       // of sctp-udp
 	More      []string `json:"more_addresses,omitempty"` // of sctp
+	Partition string   `json:"partition,omitempty"`      // whose streams come here; "": of none
 	State     string   `json:"state"`                    // listening, problem
 	Problem   *Error   `json:"problem,omitempty"`
 }
@@ -369,6 +375,9 @@ type Status struct {
 	Guard          *Guard          `json:"guard,omitempty"` // nil when no peer needs it
 	Blocks         []Block         `json:"blocks"`
 	Unusable       []*Error        `json:"unusable,omitempty"` // parts of the configuration that do nothing
+	Partitions     []Partition     `json:"partitions,omitempty"`
+	// Permissive is the policy of partitions if it lets pass what it denies.
+	Permissive string `json:"permissive,omitempty"`
 }
 
 // Reloaded is what a reload changed.

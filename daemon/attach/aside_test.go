@@ -19,7 +19,7 @@ func remembers(t *testing.T, dir string, k Disk) {
 func TestSuspendedDiskIsAmongThoseWrittenDown(t *testing.T) {
 	a, dir := newAttacher(t)
 	k := Disk{Peer: "beta", Export: "disk"}
-	at, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{}, "beta.example", func() {}, true)
+	at, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{}, place{}, "beta.example", func() {}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestSuspendedDiskIsAmongThoseWrittenDown(t *testing.T) {
 func TestSuspendedDiskIsForTheNextStart(t *testing.T) {
 	a, dir := newAttacher(t)
 	k := Disk{Peer: "beta", Export: "disk"}
-	at, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{}, "beta.example", func() {}, true)
+	at, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{}, place{}, "beta.example", func() {}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

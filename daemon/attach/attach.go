@@ -59,9 +59,11 @@ type Config struct {
 	// Peer finds a peer by name. It fails with an *api.Error where there is none.
 	Peer    func(name string) (Peer, error)
 	Devices *device.Driver
-	// Choose returns the transport of the next streams by a path to a peer, and a function that is to be
+	// Choose returns the transport of the next streams by a path to a peer, in a partition or none, and a function that is to be
 	// called with the result of opening them. Health is the state of the peer that status shows.
-	Choose func(ctx context.Context, by *local.Consumer, p Peer, path string) (*transport.Config, func(error), error)
+	Choose func(ctx context.Context, by *local.Consumer, p Peer, path, partition string) (*transport.Config, func(error), error)
+	// MayUse fails unless a security label may use a partition; "" is the default label.
+	MayUse func(label, partition string) error
 	Health func(Peer) (state string, problem *api.Error)
 }
 
@@ -119,11 +121,15 @@ func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachR
 	if err != nil {
 		return api.Attachment{}, err
 	}
+	in, err := a.placeOf(who, p, req.Partition)
+	if err != nil {
+		return api.Attachment{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer context.AfterFunc(a.cfg.Context, cancel)()
 	emit(api.Event{Progress: fmt.Sprintf("connecting to %s at %s", req.Peer, p.Declared().AddrPort())})
-	at, created, err := a.findOrAdd(ctx, who, k, w, p.Identity(), cancel, false)
+	at, created, err := a.findOrAdd(ctx, who, k, w, in, p.Identity(), cancel, false)
 	if err != nil {
 		return api.Attachment{}, err
 	}
@@ -174,7 +180,7 @@ func (a *Attacher) reportProgress(ctx context.Context, p Peer, who local.Caller,
 
 // findOrAdd adds an attachment, or finds the one that is there. One that is remembered and
 // more than its ULP may have is an orphan, others like that are refused.
-func (a *Attacher) findOrAdd(ctx context.Context, who local.Caller, k Disk, w frontEnd, identity transport.Identity, cancel context.CancelFunc, remembered bool) (at *Attachment, created bool, err error) {
+func (a *Attacher) findOrAdd(ctx context.Context, who local.Caller, k Disk, w frontEnd, in place, identity transport.Identity, cancel context.CancelFunc, remembered bool) (at *Attachment, created bool, err error) {
 	socket := cmp.Or(w.vhost, a.socketOf(k))
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -189,7 +195,7 @@ func (a *Attacher) findOrAdd(ctx context.Context, who local.Caller, k Disk, w fr
 	}
 	before := a.disks[k]
 	if before != nil && (!before.isOrphan() || before.frontEnd != w) {
-		return before, false, before.checkFrontEnd(w)
+		return before, false, cmp.Or(before.checkFrontEnd(w), before.checkPlace(in))
 	}
 	if err := a.isFreeLocked(k, w.device, socket, remembered); err != nil {
 		return nil, false, err
@@ -198,7 +204,7 @@ func (a *Attacher) findOrAdd(ctx context.Context, who local.Caller, k Disk, w fr
 	if full != nil && !remembered {
 		return nil, false, full
 	}
-	at = &Attachment{Key: k, owner: who.Consumer, uid: who.UID, identity: identity, log: a.logOf(k), socket: socket, frontEnd: w, cancel: cancel, since: time.Now(), replaces: before, ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
+	at = &Attachment{Key: k, owner: who.Consumer, uid: who.UID, identity: identity, log: a.logOf(k), socket: socket, frontEnd: w, place: in, cancel: cancel, since: time.Now(), replaces: before, ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
 	at.full, at.problem, at.orphan = full, full, full != nil
 	a.disks[k] = at
 	return at, true, nil
@@ -250,7 +256,7 @@ func (a *Attacher) bringUp(ctx context.Context, at *Attachment) error {
 	if err != nil {
 		return err
 	}
-	s, cl, err := a.joinSession(ctx, at.owner, p)
+	s, cl, err := a.joinSession(ctx, at.owner, p, at.place)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ type Attachment struct {
 	log      *slog.Logger
 	socket   string
 	frontEnd
+	place
 	full     *api.Error  // why it stays down, if its ULP has as many disks as it may
 	replaces *Attachment // the orphan in whose place it is, nil if there was none
 	meter    meter.Meter
@@ -126,7 +127,7 @@ func (at *Attachment) continueFrom(c rnbd.Claim, before *Attachment) {
 }
 
 func (at *Attachment) saved() Saved {
-	return Saved{at.Key, at.uid, at.identity, at.currentClaim(), at.device, at.vhost, at.serviceName()}
+	return Saved{at.Key, at.uid, at.identity, at.currentClaim(), at.device, at.vhost, at.serviceName(), at.partition, at.label}
 }
 
 // saveClaim saves under which life of its disk an attachment writes from now on.
@@ -211,7 +212,7 @@ func ioOf(st nbd.Stats) api.IO {
 func (at *Attachment) describe() api.Attachment {
 	st, dk := at.stats()
 	v := api.Attachment{
-		ULP: at.Key.ULP, Peer: at.Key.Peer, Export: at.Key.Export, State: api.AttachConnecting, Socket: at.socket, VhostSocket: at.vhost, Clients: st.Clients, IO: ioOf(st),
+		ULP: at.Key.ULP, Peer: at.Key.Peer, Export: at.Key.Export, State: api.AttachConnecting, Socket: at.socket, VhostSocket: at.vhost, Partition: at.partition, Clients: st.Clients, IO: ioOf(st),
 		URI: "nbd+unix:///" + url.PathEscape(at.Key.Export) + "?socket=" + at.socket,
 	}
 	at.meter.Rates(&v.IO)

@@ -70,7 +70,7 @@ func (a *Attacher) restore(s Saved, before *Attachment) (waits bool) {
 		cancel()
 		c.Requests.Done()
 	}
-	at, created, err := a.findOrAdd(ctx, local.Caller{Consumer: c, UID: s.UID, Privileged: s.ULP == "" || c.Declared().Privileged}, s.Disk, frontEnd{s.Device, s.VhostUser}, identity, cancel, true)
+	at, created, err := a.findOrAdd(ctx, local.Caller{Consumer: c, UID: s.UID, Privileged: s.ULP == "" || c.Declared().Privileged}, s.Disk, frontEnd{s.Device, s.VhostUser}, place{s.Partition, s.Label}, identity, cancel, true)
 	if err != nil || !created {
 		release()
 		if err != nil {

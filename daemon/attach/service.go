@@ -41,7 +41,7 @@ func (at *Attachment) mayMove() bool {
 func (a *Attacher) isOffered(ctx context.Context, at *Attachment) bool {
 	ctx, cancel := context.WithTimeout(ctx, offersTime)
 	defer cancel()
-	offers, err := a.Offers(ctx, local.Caller{Consumer: at.owner, UID: at.uid, Privileged: at.Key.ULP == ""}, at.Key.Peer)
+	offers, err := a.Offers(ctx, local.Caller{Consumer: at.owner, UID: at.uid, Privileged: at.Key.ULP == "", Label: at.label}, at.Key.Peer, at.partition)
 	return err == nil && slices.ContainsFunc(offers, func(o api.Offer) bool { return o.Name == at.Key.Export })
 }
 

@@ -25,6 +25,7 @@ import (
 type sessionKey struct {
 	by   *local.Consumer
 	peer string
+	place
 }
 
 // session is the block session of a local consumer with a peer, which all the disks
@@ -86,7 +87,9 @@ func (a *Attacher) EndSessions(which func(by *local.Consumer, peer context.Conte
 type Session struct {
 	By   *local.Consumer
 	Peer string
-	RNBD rtrs.Protocol // agreed on
+	// Partition is that which it is of, "": none.
+	Partition string
+	RNBD      rtrs.Protocol // agreed on
 	rtrs.ClientInfo
 }
 
@@ -101,10 +104,10 @@ func (a *Attacher) Sessions(which func(by *local.Consumer, peer string) bool) (l
 	}
 	a.mu.Unlock()
 	for k, cl := range open {
-		list = append(list, Session{k.by, k.peer, cl.Version(), cl.Info()})
+		list = append(list, Session{k.by, k.peer, k.partition, cl.Version(), cl.Info()})
 	}
 	slices.SortFunc(list, func(x, y Session) int {
-		return cmp.Or(cmp.Compare(x.By.Name, y.By.Name), cmp.Compare(x.Peer, y.Peer))
+		return cmp.Or(cmp.Compare(x.By.Name, y.By.Name), cmp.Compare(x.Peer, y.Peer), cmp.Compare(x.Partition, y.Partition))
 	})
 	return list
 }
@@ -126,8 +129,8 @@ func (a *Attacher) EachSession(peer string, do func(*rtrs.Client)) int {
 }
 
 // joinSession opens the session with a peer or uses the open one, until leaveSession.
-func (a *Attacher) joinSession(ctx context.Context, by *local.Consumer, p Peer) (*session, *rnbd.Client, error) {
-	k := sessionKey{by, p.Declared().Name}
+func (a *Attacher) joinSession(ctx context.Context, by *local.Consumer, p Peer, in place) (*session, *rnbd.Client, error) {
+	k := sessionKey{by, p.Declared().Name, in.of(by)}
 	s, err := a.sessionFor(k, p)
 	if err != nil {
 		return nil, nil, err
@@ -156,7 +159,7 @@ func (a *Attacher) joinSession(ctx context.Context, by *local.Consumer, p Peer) 
 	if cl != nil {
 		return s, cl, nil
 	}
-	if cl, err = a.connect(ctx, by, p, s); err != nil {
+	if cl, err = a.connect(ctx, k, p, s); err != nil {
 		return fail(err)
 	}
 	a.mu.Lock()
@@ -173,7 +176,7 @@ func (a *Attacher) joinSession(ctx context.Context, by *local.Consumer, p Peer) 
 }
 
 // pathOf is a path of a session with a peer.
-func (a *Attacher) pathOf(by *local.Consumer, p Peer, q config.Path) rtrs.PathConfig {
+func (a *Attacher) pathOf(k sessionKey, p Peer, q config.Path) rtrs.PathConfig {
 	name, lifetime := p.Declared().Name, p.Lifetime()
 	return rtrs.PathConfig{Name: q.Name, Remote: netip.AddrPortFrom(q.Address, q.Port), Choose: func(ctx context.Context) (*transport.Config, func(error), error) {
 		// Its declaration may have changed in what leaves the session as it is.
@@ -184,7 +187,7 @@ func (a *Attacher) pathOf(by *local.Consumer, p Peer, q config.Path) rtrs.PathCo
 		if now.Lifetime() != lifetime {
 			return nil, nil, ErrPeerChanged(name)
 		}
-		return a.cfg.Choose(ctx, by, now, q.Name)
+		return a.cfg.Choose(ctx, k.by, now, q.Name, k.partition)
 	}}
 }
 
@@ -235,7 +238,8 @@ func (a *Attacher) followPaths(k sessionKey, s *session) {
 	}
 	want := map[string]config.Path{}
 	var names []string
-	for _, q := range is.AllPaths() {
+	within, _ := is.InPartition(k.partition) // its lifetime ends where there is no link any more
+	for _, q := range within.AllPaths() {
 		want[q.Name], names = q, append(names, q.Name)
 	}
 	var removed sync.WaitGroup
@@ -250,7 +254,7 @@ func (a *Attacher) followPaths(k sessionKey, s *session) {
 		if _, has := s.paths[name]; has {
 			continue
 		}
-		if _, err := cl.Session().AddPath(a.pathOf(k.by, p, q)); err != nil {
+		if _, err := cl.Session().AddPath(a.pathOf(k, p, q)); err != nil {
 			a.log.Warn("cannot add a path to a session", "peer", k.peer, "path", name, "error", err)
 			continue
 		}
@@ -260,15 +264,20 @@ func (a *Attacher) followPaths(k sessionKey, s *session) {
 }
 
 // connect opens a session by the paths that the peer has.
-func (a *Attacher) connect(ctx context.Context, by *local.Consumer, p Peer, s *session) (cl *rnbd.Client, err error) {
+func (a *Attacher) connect(ctx context.Context, k sessionKey, p Peer, s *session) (cl *rnbd.Client, err error) {
+	by := k.by
 	if err := by.Gate.AwaitDial(ctx, MaxTime); err != nil {
 		return nil, err
 	}
 	c := p.Declared()
+	within, ok := c.InPartition(k.partition)
+	if !ok && k.partition != "" {
+		return nil, noLink(c.Name, k.partition)
+	}
 	paths := map[string]config.Path{}
 	var configs []rtrs.PathConfig
-	for _, q := range c.AllPaths() {
-		paths[q.Name], configs = q, append(configs, a.pathOf(by, p, q))
+	for _, q := range within.AllPaths() {
+		paths[q.Name], configs = q, append(configs, a.pathOf(k, p, q))
 	}
 	s.changing.Lock()
 	s.paths, s.declared = paths, c
@@ -279,6 +288,7 @@ func (a *Attacher) connect(ctx context.Context, by *local.Consumer, p Peer, s *s
 				ULP: by.Disks, Name: a.sessionName(by), Trust: by.Disks.Trust(),
 				Paths: configs, Policy: c.Policy, Heartbeat: c.Heartbeat, NoPath: c.NoPath, ReconnectAttempts: c.ReconnectAttempts,
 				Conns: c.Connections, QueueDepth: a.cfg.Config().Limits.QueueSize, Setup: c.Setup(),
+				Partition: k.partition, Label: k.label,
 			},
 			Logger: a.log.With("peer", c.Name), Quiet: c.IdleReap > 0,
 		})
@@ -287,10 +297,14 @@ func (a *Attacher) connect(ctx context.Context, by *local.Consumer, p Peer, s *s
 	return cl, err
 }
 
-// Offers lists what a peer offers to this host, of that what the caller may attach. It fails
+// Offers lists what a peer offers to this host in a partition, "": that of the caller or none, of that what the caller may attach. It fails
 // with an *api.Error.
-func (a *Attacher) Offers(ctx context.Context, who local.Caller, peer string) ([]api.Offer, error) {
+func (a *Attacher) Offers(ctx context.Context, who local.Caller, peer, partition string) ([]api.Offer, error) {
 	p, err := a.peer(who, peer)
+	if err != nil {
+		return nil, err
+	}
+	in, err := a.placeOf(who, p, partition)
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +320,7 @@ func (a *Attacher) Offers(ctx context.Context, who local.Caller, peer string) ([
 		}
 		return nil, who.Redact(peer, p.Unreachable(err))
 	}
-	s, cl, err := a.joinSession(ctx, who.Consumer, p)
+	s, cl, err := a.joinSession(ctx, who.Consumer, p, in)
 	if err != nil {
 		return fail(err)
 	}

@@ -44,6 +44,10 @@ type Saved struct {
 	VhostUser string `json:"vhost_user,omitempty"`
 	// Service is the name by which the fabric's directory was asked for it, "" if none was.
 	Service string `json:"service,omitempty"`
+	// Partition is that in which it is attached, "": none. Label is the security label of who attached it, as the kernel
+	// reported it; "": it reported none.
+	Partition string `json:"partition,omitempty"`
+	Label     string `json:"label,omitempty"`
 }
 
 // suspended is a disk that waits for its peer, or its ULP, and the attachment of it that is

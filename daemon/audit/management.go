@@ -34,3 +34,13 @@ func (v *view) managementWeaknesses() []api.Weakness {
 	}
 	return out
 }
+
+// consumerWeaknesses are consumers who may do what the configuration keeps from others (R1).
+func (v *view) consumerWeaknesses() []api.Weakness {
+	out := v.privileged()
+	if v.Permissive != "" {
+		out = append(out, api.Weakness{Setting: "labels: " + v.Permissive, Effect: "the policy of partitions is permissive: a consumer whose label may not use one uses it, and the log says so",
+			Fix: "`setenforce 1` when the log has no denial any more that should not be one"})
+	}
+	return out
+}

@@ -12,7 +12,7 @@ type requirement struct {
 
 var requirements = [...]requirement{
 	{"R1", "3", "what a non-privileged consumer does that can affect others goes through the resource manager",
-		"each consumer has an account of its own, and reaches no object of another's", (*view).consumers, (*view).privileged},
+		"each consumer has an account of its own, and reaches no object of another's", (*view).consumers, (*view).consumerWeaknesses},
 	{"R2", "3", "everything scarce is counted, under quotas for each consumer and each peer",
 		"half of all that is divided is kept for shares, within which nobody is refused on account of others", (*view).quotas, (*view).smallShares},
 	{"R3", "3", "streams are not assumed to trust each other; a consumer says so",

@@ -2,6 +2,7 @@ package carrier
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 type Choice struct {
 	mu        sync.Mutex                           // guards the fields below it
 	configs   map[transport.Kind]*transport.Config // streams with the same one share an association
+	within    map[string]*transport.Config         // those of partitions, by name
 	picked    transport.Kind
 	why       string // "" before the first pick
 	tried     map[transport.Kind]failure
@@ -30,7 +32,29 @@ type Choice struct {
 
 // NewChoice returns a Choice without any results.
 func NewChoice() *Choice {
-	return &Choice{configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, deferred: map[transport.Kind]failure{}, rates: map[transport.Kind]measured{}, reached: map[netip.Addr]*pathReach{}}
+	return &Choice{within: map[string]*transport.Config{}, configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, deferred: map[transport.Kind]failure{}, rates: map[transport.Kind]measured{}, reached: map[netip.Addr]*pathReach{}}
+}
+
+// InPartition returns the transport of streams to a peer in one of its partitions, where t is that of those that are in none.
+// It fails where the two hosts have no link of it.
+func (ch *Choice) InPartition(t *transport.Config, p config.Peer, name string) (*transport.Config, error) {
+	q, ok := p.InPartition(name)
+	if !ok {
+		return nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("this host and peer %s have no link of partition %s", p.Name, name),
+			Fix: "`ironwarp partition show " + name + "` shows its members: both hosts have to be, and one of them a full one"}
+	}
+	c := *t
+	if c.Kind == transport.SCTPUDP {
+		c.UDPPort = q.UDPPort
+	}
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if old := ch.within[name]; old != nil && old.Kind == c.Kind && old.Protector == c.Protector && old.Local == c.Local && old.UDPPort == c.UDPPort &&
+		slices.Equal(old.MoreLocal, c.MoreLocal) && slices.Equal(old.MoreRemote, c.MoreRemote) {
+		return old, nil
+	}
+	ch.within[name] = &c
+	return &c, nil
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

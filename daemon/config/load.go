@@ -56,7 +56,7 @@ func (changed files) load(path string, mustExist bool) (*Config, error) {
 		c.ULPs = append(c.ULPs, d.ulp(n))
 	})...)
 	errs = append(errs, changed.loadPolicy(c)...)
-	portOfTargets(c)
+	partitionOfUses(c)
 	addLUNExports(c)
 	c.ControlSocket = cmp.Or(c.ControlSocket, filepath.Join(c.RuntimeDir, "ironwarp.sock"))
 	errs = append(errs, checkConflicts(c)...)

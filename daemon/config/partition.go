@@ -78,24 +78,14 @@ func (c *Config) PartitionTable() *partition.Table {
 	return partition.NewTable(all)
 }
 
-// ServicePartition is the partition of what a service has without a partition of its own, "": none.
-func (c *Config) ServicePartition(service string) string { return c.Services[service].Partition }
-
-// ExportPartition is the partition in which an export is offered, "": in none.
-func (c *Config) ExportPartition(e Export) string {
-	return cmp.Or(e.Partition, c.ServicePartition(ServiceExports))
-}
-
-// TargetPartition is the partition of a target's portals, "": none.
-func (c *Config) TargetPartition(t Target) string {
-	return cmp.Or(t.Partition, c.ServicePartition(ServiceTargets))
-}
-
 // ULPPartition is the partition of what a ULP attaches without saying which, "": none. Its programs' ports are of
 // its own alone.
 func (c *Config) ULPPartition(u ULP) string {
-	return cmp.Or(u.Partition, c.ServicePartition(ServiceAttachments))
+	return cmp.Or(u.Partition, c.Services[ServiceAttachments].Partition)
 }
+
+// ServiceLabel is the security label of a service's queue pairs and listeners, "": the default one.
+func (c *Config) ServiceLabel(service string) string { return c.Services[service].Label }
 
 // PeerPartition is a partition of which a peer is a member.
 type PeerPartition struct {

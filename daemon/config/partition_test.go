@@ -97,7 +97,7 @@ targets:
 	more, _ := c.Export("more")
 	target, _ := c.Target("t")
 	hpc, _ := c.ULP("hpc")
-	if c.ExportPartition(docs) != "lab" || c.ExportPartition(more) != "out" || target.Port != 3261 || c.TargetPartition(target) != "out" || c.ULPPartition(hpc) != "lab" {
+	if docs.Partition != "lab" || more.Partition != "out" || target.Port != 3261 || target.Partition != "out" || c.ULPPartition(hpc) != "lab" {
 		t.Errorf("partitions of the uses: %+v, %+v, %+v", docs, more, target)
 	}
 	for port, want := range map[uint16]string{7471: "", 7480: "lab", 7481: "out", 3261: "out", 18433: "lab", 18448: ""} {

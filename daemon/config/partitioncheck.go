@@ -112,7 +112,7 @@ func (c *Config) checkPartitionPort(p Partition, port uint16, fail func(p Partit
 		}
 	}
 	for _, t := range c.Targets {
-		if t.Port == port && (port != p.ISCSIPort || c.TargetPartition(t) != p.Name) {
+		if t.Port == port && (port != p.ISCSIPort || t.Partition != p.Name) {
 			taken("that of target " + t.Name)
 		}
 	}
@@ -143,7 +143,7 @@ func checkPartitionUses(c *Config) (errs Errors) {
 		known(c.positions[name], "service "+name, c.Services[name].Partition)
 	}
 	for _, e := range c.Exports {
-		if p := c.ExportPartition(e); known(e.Origin, "export "+e.Name, p) {
+		if p := e.Partition; known(e.Origin, "export "+e.Name, p) {
 			allows(e.Origin, "export "+e.Name, p, e.Allow)
 		}
 	}
@@ -151,7 +151,7 @@ func checkPartitionUses(c *Config) (errs Errors) {
 		known(u.Origin, "ULP "+u.Name, u.Partition)
 	}
 	for _, t := range c.Targets {
-		name := c.TargetPartition(t)
+		name := t.Partition
 		if !known(t.Origin, "target "+t.Name, name) {
 			continue
 		}
@@ -169,11 +169,16 @@ func checkPartitionUses(c *Config) (errs Errors) {
 	return errs
 }
 
-// portOfTargets gives targets of a partition its port.
-func portOfTargets(c *Config) {
+// partitionOfUses gives exports and targets without a partition that of their service, and targets of one its port.
+func partitionOfUses(c *Config) {
+	for i := range c.Exports {
+		e := &c.Exports[i]
+		e.Partition = cmp.Or(e.Partition, c.Services[ServiceExports].Partition)
+	}
 	for i := range c.Targets {
 		t := &c.Targets[i]
-		if p, ok := c.partitionNamed(c.TargetPartition(*t)); ok && t.Port == DefaultISCSIPort && p.ISCSIPort != 0 {
+		t.Partition = cmp.Or(t.Partition, c.Services[ServiceTargets].Partition)
+		if p, ok := c.partitionNamed(t.Partition); ok && t.Port == DefaultISCSIPort && p.ISCSIPort != 0 {
 			t.Port = p.ISCSIPort
 		}
 	}
@@ -196,10 +201,17 @@ func (c *Config) PartitionAt(proto transport.Protocol, port uint16) string {
 			return p.Name
 		}
 	}
-	for _, u := range c.ULPs {
-		if u.Partition != "" && slices.ContainsFunc(u.Ports, func(b PortBlock) bool { return b.Carries(proto, port) }) {
-			return u.Partition
-		}
+	u, _ := c.ULPAt(proto, port)
+	return u.Partition
+}
+
+// ULPAt is the ULP of whose programs a port is.
+func (c *Config) ULPAt(proto transport.Protocol, port uint16) (ULP, bool) {
+	i := slices.IndexFunc(c.ULPs, func(u ULP) bool {
+		return slices.ContainsFunc(u.Ports, func(b PortBlock) bool { return b.Carries(proto, port) })
+	})
+	if i < 0 {
+		return ULP{}, false
 	}
-	return ""
+	return c.ULPs[i], true
 }

@@ -118,7 +118,7 @@ func (p Peer) Setup() verbs.Setup {
 func (p Peer) SameEndpoints(q Peer) bool {
 	return p.AllPaths()[0] == q.AllPaths()[0] && p.Protection == q.Protection && slices.Equal(p.Multihoming, q.Multihoming) &&
 		p.LocalID == q.LocalID && p.Identity() == q.Identity() &&
-		p.ChildSAs == q.ChildSAs && p.ISCSIPort == q.ISCSIPort && (p.Protection != ProtectIPsec || slices.Equal(p.Programs, q.Programs) && slices.Equal(p.Partitions, q.Partitions)) && p.Gateway == q.Gateway
+		p.ChildSAs == q.ChildSAs && p.ISCSIPort == q.ISCSIPort && slices.Equal(p.Partitions, q.Partitions) && (p.Protection != ProtectIPsec || slices.Equal(p.Programs, q.Programs)) && p.Gateway == q.Gateway
 }
 
 // AddrPort is where the peer listens.

@@ -298,7 +298,7 @@ func checkTargets(c *Config) Errors {
 			switch {
 			case !ok:
 				fail(t, fmt.Sprintf("target %s allows %s, which is no configured peer", t.Name, a), "add it with `ironwarp peer add`, or remove it from peers")
-			case p.Protection == ProtectIPsec && p.ISCSIPort != t.Port && c.TargetPartition(*t) == "":
+			case p.Protection == ProtectIPsec && p.ISCSIPort != t.Port && t.Partition == "":
 				fail(t, fmt.Sprintf("target %s allows peer %s at port %d, and the SAs with that peer do not cover the port", t.Name, p.Name, t.Port),
 					fmt.Sprintf("`ironwarp peer set --iscsi-port %d %s`, and the same for this host there", t.Port, p.Name))
 			}

@@ -137,6 +137,7 @@ func (x *examination) daemon(a daemonState) {
 				Do:    []string{"After `systemctl reload strongswan` there is nothing to do. Otherwise find out what runs swanctl: --load-all and --load-creds --clear unload what is not in swanctl.conf."}})
 		}
 	}
+	x.partitions(st)
 	x.paths(st.Peers)
 	for _, e := range st.Exports {
 		if w := e.Warning; w != nil {

@@ -35,8 +35,8 @@ func newHost(t *testing.T, log *slog.Logger) *host {
 	h := &host{}
 	h.Exporter = New(Config{
 		Log: log, StateDir: t.TempDir(),
-		Identities: func(allow []string) (ids []transport.Identity) {
-			for _, a := range allow {
+		Identities: func(e config.Export) (ids []transport.Identity) {
+			for _, a := range e.Allow {
 				ids = append(ids, transport.Identity(a))
 			}
 			return ids

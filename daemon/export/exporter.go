@@ -30,9 +30,10 @@ import (
 type Config struct {
 	Log      *slog.Logger
 	StateDir string // where writers, and the records of disks, are recorded
-	// Identities are those of the peers that an export allows, and Trust is how much the
+	// Identities are those of the peers that an export allows, none if the label of who serves it keeps it from its
+	// partition, and Trust is how much the
 	// sessions that open it may be trusted, by the present configuration.
-	Identities func(allow []string) []transport.Identity
+	Identities func(config.Export) []transport.Identity
 	Trust      func(config.Export) verbs.TrustModel
 	// NameOf is the name of the peer that has an identity, "" if none has.
 	NameOf func(transport.Identity) string
@@ -173,7 +174,7 @@ func (r *Exporter) open(e *export) {
 	if e.problem == nil {
 		// Whoever has it attached waits meanwhile.
 		e.reason = waitsForOpening
-		r.server.Await(c.Name, r.cfg.Identities(c.Allow), e.reason)
+		r.server.Await(c.Name, c.Partition, r.cfg.Identities(c), e.reason)
 	}
 	o := &opening{known: make(chan struct{}), over: make(chan struct{})}
 	o.answered = sync.OnceFunc(func() { close(o.known) })
@@ -228,8 +229,8 @@ func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error)
 	e.opening = nil
 	c := r.declared(e)
 	if err == nil {
-		err = r.server.AddExport(rnbd.Export{Name: c.Name, Storage: store, ReadOnly: c.ReadOnly || c.LUN, Allow: r.cfg.Identities(c.Allow),
-			Writers: writersOf[c.Writers], Trust: r.cfg.Trust(c)})
+		err = r.server.AddExport(rnbd.Export{Name: c.Name, Storage: store, ReadOnly: c.ReadOnly || c.LUN, Allow: r.cfg.Identities(c),
+			Writers: writersOf[c.Writers], Trust: r.cfg.Trust(c), Partition: c.Partition})
 	}
 	if err != nil {
 		r.releaseDisk(e)
@@ -252,7 +253,7 @@ func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error)
 func (e *export) failedLocked(r *Exporter, c config.Export, err error) {
 	before := e.problem
 	e.problem, e.reason = problemOf(c.Name, err), reasonForPeers(err)
-	r.server.Await(c.Name, r.cfg.Identities(c.Allow), e.reason)
+	r.server.Await(c.Name, c.Partition, r.cfg.Identities(c), e.reason)
 	if before == nil || before.Message != e.problem.Message {
 		r.log.Warn("export cannot be offered", "export", c.Name, "error", e.problem)
 	}
@@ -330,7 +331,7 @@ func (r *Exporter) Close() {
 // streams, so that they cannot go on with what they have open.
 func (r *Exporter) changeExport(e *export, n config.Export) {
 	c := r.declared(e)
-	if n.Path != c.Path || n.ReadOnly != c.ReadOnly || n.LUN != c.LUN {
+	if n.Path != c.Path || n.ReadOnly != c.ReadOnly || n.LUN != c.LUN || n.Partition != c.Partition {
 		r.reopen(e, n, false)
 		return
 	}
@@ -342,14 +343,14 @@ func (r *Exporter) changeExport(e *export, n config.Export) {
 	if e.store == nil {
 		return
 	}
-	allow := r.cfg.Identities(n.Allow)
+	allow := r.cfg.Identities(n)
 	if err := r.server.SetAllow(n.Name, allow, false); err != nil {
 		r.log.Warn("cannot change who may attach an export", "export", n.Name, "error", err)
 	}
 	if err := r.server.SetWriters(n.Name, writersOf[n.Writers]); err != nil {
 		r.log.Warn("cannot change how many may write to an export", "export", n.Name, "error", err)
 	}
-	for _, id := range r.cfg.Identities(c.Allow) {
+	for _, id := range r.cfg.Identities(c) {
 		if !slices.Contains(allow, id) {
 			r.cfg.EndStreams(id, fmt.Errorf("export %s is no longer allowed for this peer", n.Name))
 		}
@@ -357,8 +358,20 @@ func (r *Exporter) changeExport(e *export, n config.Export) {
 }
 
 // RefreshAllowed applies the identities of the peers that exports allow, and how much their sessions are
-// trusted, both of which a change of the peers may have changed.
+// trusted, both of which a change of the peers, or of a policy, may have changed. Who may open one no more loses its streams.
 func (r *Exporter) RefreshAllowed() {
+	for _, i := range r.server.Exports() {
+		e := r.find(i.Name)
+		if e == nil {
+			continue
+		}
+		allow := r.cfg.Identities(r.declared(e))
+		for _, o := range i.Openers {
+			if !slices.Contains(allow, o.Peer) {
+				r.cfg.EndStreams(o.Peer, fmt.Errorf("export %s is no longer allowed for this peer", i.Name))
+			}
+		}
+	}
 	for _, e := range r.list() {
 		if err := r.applyAllowed(e, r.declared(e)); err != nil {
 			r.log.Warn("cannot change who may attach an export", "export", r.declared(e).Name, "error", err)
@@ -369,9 +382,9 @@ func (r *Exporter) RefreshAllowed() {
 func (r *Exporter) applyAllowed(e *export, c config.Export) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	allow := r.cfg.Identities(c.Allow)
+	allow := r.cfg.Identities(c)
 	if e.store == nil {
-		r.server.Await(c.Name, allow, e.reason)
+		r.server.Await(c.Name, c.Partition, allow, e.reason)
 		return nil
 	}
 	return errors.Join(r.server.SetAllow(c.Name, allow, false), r.server.SetTrust(c.Name, r.cfg.Trust(c)))

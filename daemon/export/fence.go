@@ -30,7 +30,7 @@ func (r *Exporter) Fence(ctx context.Context, name string, q api.FenceRequest) (
 		return api.Fenced{}, err
 	}
 	of := r.tokensOf(q.Peer)
-	known := len(r.cfg.Identities([]string{q.Peer})) > 0
+	known := len(r.cfg.Identities(config.Export{Allow: []string{q.Peer}})) > 0
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	f, err := r.server.Fence(ctx, name, func(t rnbd.Token) bool {

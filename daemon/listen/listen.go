@@ -27,8 +27,9 @@ type Config struct {
 	Log *slog.Logger
 	// Kernel fails where the kernel has no SCTP. To ask may load its module.
 	Kernel func() error
-	// Open begins to listen, and Accept takes what comes until the listener is closed.
-	Open   func(ctx context.Context, at netip.AddrPort, t *transport.Config) (*verbs.Listener, error)
+	// Open begins to listen, for streams of a partition or of none, and Accept takes what comes until the listener is
+	// closed.
+	Open   func(ctx context.Context, at netip.AddrPort, partition string, t *transport.Config) (*verbs.Listener, error)
 	Accept func(*verbs.Listener)
 }
 
@@ -48,7 +49,7 @@ func New(cfg Config) *Listeners {
 			for _, a := range strings.Fields(at.More) {
 				tc.MoreLocal = append(tc.MoreLocal, netip.MustParseAddr(a))
 			}
-			return cfg.Open(ctx, at.Addr, tc)
+			return cfg.Open(ctx, at.Addr, at.Partition, tc)
 		},
 		OtherPort:    "choose another listen port in the configuration of both hosts",
 		OtherAddress: "set local_address of the peer to an address of this host",
@@ -61,6 +62,23 @@ func (l *Listeners) wantedPlaces(cfg *config.Config, peers []Awaited) map[Place]
 	auto := slices.ContainsFunc(peers, func(p Awaited) bool { return p.Peer.Transport == config.TransportAuto })
 	noKernel := auto && l.cfg.Kernel() != nil
 	w := map[Place]bool{}
+	addPlaces(w, cfg, peers, noKernel, Place{Addr: netip.AddrPortFrom(netip.Addr{}, cfg.ListenPort), UDP: cfg.ListenUDPPort})
+	for _, q := range cfg.Partitions {
+		var members []Awaited
+		for _, p := range peers {
+			if p.Peer.MayUsePartition(q.Name) {
+				members = append(members, p)
+			}
+		}
+		if len(members) > 0 {
+			addPlaces(w, cfg, members, noKernel, Place{Addr: netip.AddrPortFrom(netip.Addr{}, q.Port), UDP: q.Port, Partition: q.Name})
+		}
+	}
+	return w
+}
+
+// addPlaces adds the places at which peers reach this host at the ports of a place.
+func addPlaces(w map[Place]bool, cfg *config.Config, peers []Awaited, noKernel bool, ports Place) {
 	kinds := map[transport.Kind]bool{}
 	var sctp [][]netip.Addr // addresses of one host each
 	for _, p := range peers {
@@ -78,7 +96,7 @@ func (l *Listeners) wantedPlaces(cfg *config.Config, peers []Awaited) map[Place]
 				}
 				sctp = append(sctp, addrs)
 			case len(cfg.ListenOn) == 0:
-				w[placeOf(cfg, k, p.Local)] = true
+				w[ports.of(k, p.Local)] = true
 			}
 		}
 	}
@@ -89,27 +107,26 @@ func (l *Listeners) wantedPlaces(cfg *config.Config, peers []Awaited) map[Place]
 		for k := range kinds {
 			switch {
 			case k != transport.SCTP:
-				w[placeOf(cfg, k, a)] = true
+				w[ports.of(k, a)] = true
 			case !a.IsUnspecified(): // an association would have all addresses of the host
 				sctp = append(sctp, []netip.Addr{a})
 			}
 		}
 	}
 	for _, addrs := range joinOverlapping(sctp) {
-		at := placeOf(cfg, transport.SCTP, addrs[0])
+		at := ports.of(transport.SCTP, addrs[0])
 		for _, a := range addrs[1:] {
 			at.More = strings.TrimPrefix(at.More+" "+a.String(), " ")
 		}
 		w[at] = true
 	}
-	return w
 }
 
-// placeOf is a place by the configuration.
-func placeOf(cfg *config.Config, k transport.Kind, a netip.Addr) Place {
-	at := Place{Kind: k, Addr: netip.AddrPortFrom(a, cfg.ListenPort)}
-	if k == transport.SCTPUDP {
-		at.UDP = cfg.ListenUDPPort
+// of is a place with these ports, for a carrier at an address.
+func (at Place) of(k transport.Kind, a netip.Addr) Place {
+	at.Kind, at.Addr = k, netip.AddrPortFrom(a, at.Addr.Port())
+	if k != transport.SCTPUDP {
+		at.UDP = 0
 	}
 	return at
 }
@@ -187,7 +204,7 @@ func (l *Listeners) checkAddresses() {
 // Kinds are the transports of a peer's on which this host listens now.
 func (l *Listeners) Kinds(of config.Transport) (kinds []transport.Kind) {
 	l.set.Each(func(at Place, up bool, _ **api.Error) {
-		if up && of.Has(at.Kind) {
+		if up && at.Partition == "" && of.Has(at.Kind) {
 			kinds = append(kinds, at.Kind)
 		}
 	})

@@ -24,10 +24,17 @@ type Place struct {
 	Addr netip.AddrPort // of TCP or SCTP
 	UDP  uint16         // port of SCTP in UDP
 	More string         // further addresses of the kernel's SCTP, with spaces between
+	// Partition is the name of the partition whose streams come here, "": of none.
+	Partition string
 }
 
 // String is for messages.
 func (at Place) String() string {
+	if at.Partition != "" {
+		of := at.Partition
+		at.Partition = ""
+		return at.String() + " of partition " + of
+	}
 	switch {
 	case at.Kind == transport.SCTPUDP:
 		return fmt.Sprintf("%s (%s, UDP port %d)", at.Addr, at.Kind, at.UDP)
@@ -40,7 +47,7 @@ func (at Place) String() string {
 }
 
 func (at Place) compare(b Place) int {
-	return cmp.Or(at.Addr.Compare(b.Addr), cmp.Compare(at.Kind.String(), b.Kind.String()), cmp.Compare(at.UDP, b.UDP), cmp.Compare(at.More, b.More))
+	return cmp.Or(at.Addr.Compare(b.Addr), cmp.Compare(at.Kind.String(), b.Kind.String()), cmp.Compare(at.UDP, b.UDP), cmp.Compare(at.More, b.More), cmp.Compare(at.Partition, b.Partition))
 }
 
 // SetConfig says what a Set listens for. All but Open is for messages.
@@ -143,7 +150,7 @@ func (s *Set[L]) Each(f func(at Place, up bool, problem **api.Error)) {
 func (s *Set[L]) States() []api.Listener {
 	out := []api.Listener{}
 	s.Each(func(at Place, up bool, problem **api.Error) {
-		v := api.Listener{Address: at.Addr.String(), Transport: at.Kind.String(), UDPPort: at.UDP, More: strings.Fields(at.More), State: "listening", Problem: *problem}
+		v := api.Listener{Address: at.Addr.String(), Transport: at.Kind.String(), UDPPort: at.UDP, More: strings.Fields(at.More), Partition: at.Partition, State: "listening", Problem: *problem}
 		if *problem != nil || !up {
 			v.State = api.PeerProblem
 		}

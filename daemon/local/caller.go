@@ -13,7 +13,8 @@ import (
 type Caller struct {
 	*Consumer
 	UID        uint32
-	Privileged bool // may do everything
+	Privileged bool   // may do everything
+	Label      string // see User
 	// Rights ends when the rights of the caller, or its account, have changed since the request.
 	Rights context.Context
 }

@@ -144,6 +144,7 @@ func (l *Consumers) Admit(u User) (who Caller, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if who, ok = l.identifyLocked(cfg, u); ok {
+		who.Label = u.Label
 		who.Requests.Add(1)
 	}
 	return who, ok
@@ -163,7 +164,7 @@ func (l *Consumers) identifyLocked(cfg *config.Config, u User) (Caller, bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Caller{c, u.UID, declared.Privileged, c.current}, true
+	return Caller{Consumer: c, UID: u.UID, Privileged: declared.Privileged, Rights: c.current}, true
 }
 
 // MayOpen reports whether a user may use the disks of a ULP: the ULP's users and root.

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/fabric/selinux"
 )
 
 // User is the process at the other end of a Unix connection, as the kernel knew it
@@ -19,6 +21,8 @@ type User struct {
 	UID  uint32
 	GIDs []uint32
 	PID  int32 // for messages: it may be another's by now
+	// Label is the security label that SELinux gave it, "" where that is not active.
+	Label string
 }
 
 // IsRoot reports whether it is root, or the user that the daemon runs as.
@@ -53,6 +57,12 @@ func userOf(c net.Conn) (User, error) {
 	})
 	if err = errors.Join(cerr, err); err != nil {
 		return fail(err)
+	}
+	// Only where SELinux is active is what SO_PEERSEC has one of its labels.
+	if mount, active := selinux.Active(); active {
+		if u.Label, err = mount.PeerLabel(sc); err != nil {
+			return fail(err)
+		}
 	}
 	return u, nil
 }

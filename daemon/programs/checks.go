@@ -17,6 +17,11 @@ func mayUsePort(who local.Caller, peer string, protocol transport.Protocol, port
 }
 func mayListen(who local.Caller) bool { return listens(who) }
 
+// P1: its label may use the partition of the port.
+func mayUsePartition(may func(label, partition string) error, label, partition string) error {
+	return may(label, partition)
+}
+
 // R19: what a program says of attempts at a stream does not speak against the peer: it may hand over one socket a thousand
 // times, and would have the peer blocked for all others.
 func believes(who local.Caller) bool { return who.Privileged }

@@ -45,6 +45,8 @@ type Config struct {
 	Peer func(netip.Addr) (config.Peer, bool)
 	// Peers are all peers, by name.
 	Peers func() map[string][]netip.Addr
+	// MayUse fails unless a security label may use a partition; "" is the default label.
+	MayUse func(label, partition string) error
 	// Created is told of attempts at a stream by a peer that have failed.
 	Created func(peer string, err error)
 }
@@ -331,7 +333,12 @@ func (p *Programs) Streams() []Stream {
 		if f.outgoing && f.sock.Flow().Protocol == transport.ProtoTCP {
 			o -= min(o, 1) // its SYN
 		}
-		out = append(out, Stream{ID: f.id, Peer: f.Peer(), ULP: f.ulp, Program: f.s.name, PID: f.s.user.PID, Flow: f.sock.Flow(), Protection: f.Kind(), Paused: f.Paused(), Since: f.since, BytesIn: i, BytesOut: o})
+		port := f.sock.Flow().Local.Port()
+		if f.outgoing {
+			port = f.sock.Flow().Remote.Port()
+		}
+		partition, label := f.s.partitionAt(f.sock.Flow().Protocol, port)
+		out = append(out, Stream{Partition: partition, Label: label, ID: f.id, Peer: f.Peer(), ULP: f.ulp, Program: f.s.name, PID: f.s.user.PID, Flow: f.sock.Flow(), Protection: f.Kind(), Paused: f.Paused(), Since: f.since, BytesIn: i, BytesOut: o})
 	}
 	return out
 }
@@ -341,6 +348,7 @@ type Stream struct {
 	ID                uint64
 	Peer              transport.Identity
 	ULP               string // "": root
+	Partition, Label  string // "": of none
 	Program           string // as it calls itself
 	PID               int32
 	Flow              transport.Flow
@@ -390,7 +398,7 @@ func (s *session) decide(f transport.Flow, outgoing bool) (config.Peer, error) {
 	case !outgoing && served && !who.Privileged: // the kernel does not tell who has dialled, and nobody dials from such a port
 		return refuse("port %d of peer %s is dialled, and %s has none there", from, peer.Name, account)
 	}
-	return peer, nil
+	return peer, s.inPartition(f.Protocol, port)
 }
 
 // overWords says what carries a stream, where a program has ports of another kind as well, or of that alone.
@@ -405,11 +413,36 @@ func overWords(p transport.Protocol, t delegate.Terms) string {
 }
 
 // servedBy are the ports at which a peer's daemon is dialled.
-func servedBy(peer config.Peer, protocol transport.Protocol) []uint16 {
-	if protocol == transport.ProtoUDP {
-		return []uint16{peer.UDPPort}
+func servedBy(peer config.Peer, protocol transport.Protocol) (ports []uint16) {
+	for _, q := range peer.Partitions {
+		ports = append(ports, q.Port, q.ISCSIPort)
 	}
-	return []uint16{peer.Port, peer.ISCSIPort}
+	if protocol == transport.ProtoUDP {
+		return append(ports, peer.UDPPort)
+	}
+	return append(ports, peer.Port, peer.ISCSIPort)
+}
+
+// partitionAt is the partition of a port of programs, "": none, and the program's label there: that of the port's ULP, of its
+// user's, or as the kernel reports it; "": the default one.
+func (s *session) partitionAt(p transport.Protocol, port uint16) (name, label string) {
+	u, _ := s.p.cfg.Config().ULPAt(p, port)
+	if u.Partition == "" {
+		return "", ""
+	}
+	return u.Partition, cmp.Or(u.Label, s.caller().Disks.Label(), s.user.Label)
+}
+
+// inPartition fails unless the label of a program may use the partition of a port.
+func (s *session) inPartition(p transport.Protocol, port uint16) error {
+	name, label := s.partitionAt(p, port)
+	if name == "" {
+		return nil
+	}
+	if err := mayUsePartition(s.p.cfg.MayUse, label, name); err != nil {
+		return fmt.Errorf("%w: %w", transport.ErrNotProtected, err)
+	}
+	return nil
 }
 
 func portsOf(ports []delegate.Ports) string {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/internal/printable"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
@@ -83,7 +84,7 @@ func ikeSA(s charon.SA, now time.Time) api.IKESA {
 			SPIIn: c.SPIIn, SPIOut: c.SPIOut, Algorithms: c.Algorithms(), Encryption: c.Encryption, KeyBits: c.KeyBits, Integrity: c.Integrity,
 			DHGroup: c.DHGroup, ESN: c.ESN, BytesIn: c.BytesIn, BytesOut: c.BytesOut, PacketsIn: c.PacketsIn, PacketsOut: c.PacketsOut,
 			AgeSeconds: now.Sub(c.Installed).Seconds(), RekeyInSeconds: secondsTo(c.Rekey, now), ExpiresInSeconds: secondsTo(c.Expires, now),
-			LocalTS: selectors(c.LocalTS), RemoteTS: selectors(c.RemoteTS), LocalID: s.LocalID, RemoteID: s.RemoteID, Streams: c.Flows,
+			LocalTS: selectors(c.LocalTS), RemoteTS: selectors(c.RemoteTS), LocalID: s.LocalID, RemoteID: s.RemoteID, Streams: c.Flows, Label: printable.Text(c.Label),
 		})
 	}
 	slices.SortFunc(v.Children, func(a, b api.SA) int {

@@ -23,6 +23,7 @@ func (t *Targets) portalSet() *listen.Set[*verbs.Listener] {
 					OnRefused: t.cfg.Refused,
 				},
 				Streaming: true, OnFailed: t.cfg.Refused,
+				Partition: at.Partition, Label: func() string { return t.labelAt(at) },
 			})
 		},
 		For:          " for initiators",
@@ -33,38 +34,59 @@ func (t *Targets) portalSet() *listen.Set[*verbs.Listener] {
 
 // wantedPortals are the places of a configuration's portals. A socket at all addresses leaves no room for
 // others with its port.
-func wantedPortals(cfg *config.Config, peers []listen.Awaited) map[listen.Place]bool {
+func (t *Targets) wantedPortals(cfg *config.Config, peers []listen.Awaited) map[listen.Place]bool {
+	denies := t.cfg.Denies
 	w := map[listen.Place]bool{}
 	for _, t := range cfg.Targets {
+		if denies(t) {
+			continue
+		}
 		addresses := t.Addresses
 		if len(addresses) == 0 && t.Undeclared {
 			addresses = []netip.Addr{netip.IPv4Unspecified()}
 		}
 		for _, a := range addresses {
-			w[portalAt(a, t.Port)] = true
+			w[portalAt(a, t)] = true
 		}
 		for _, p := range peers {
 			if len(addresses) == 0 && p.Local.IsValid() && t.Allows(p.Peer) {
-				w[portalAt(p.Local, t.Port)] = true
+				w[portalAt(p.Local, t)] = true
 			}
 		}
 	}
 	for at := range w {
-		if !at.Addr.Addr().IsUnspecified() && w[portalAt(netip.IPv4Unspecified(), at.Addr.Port())] {
+		all := at
+		all.Addr = netip.AddrPortFrom(netip.IPv4Unspecified(), at.Addr.Port())
+		if !at.Addr.Addr().IsUnspecified() && w[all] {
 			delete(w, at)
 		}
 	}
 	return w
 }
 
-func portalAt(a netip.Addr, port uint16) listen.Place {
-	return listen.Place{Kind: transport.TCP, Addr: netip.AddrPortFrom(a, port)}
+func portalAt(a netip.Addr, t config.Target) listen.Place {
+	return listen.Place{Kind: transport.TCP, Addr: netip.AddrPortFrom(a, t.Port), Partition: t.Partition}
+}
+
+// labelAt is the security label of a portal: of the targets there the one that may use the partition least easily decides, since
+// all are reached by it; they have the same one as a rule.
+func (t *Targets) labelAt(at listen.Place) (label string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.all {
+		if s.cfg.Partition == at.Partition && s.cfg.Port == at.Addr.Port() {
+			if label = t.cfg.Label(s.cfg); t.cfg.Denies(s.cfg) {
+				return label
+			}
+		}
+	}
+	return label
 }
 
 // CloseBut closes the portals that a configuration and its peers do not want. The sessions that came
 // there end.
 func (t *Targets) CloseBut(cfg *config.Config, peers []listen.Awaited) {
-	t.closeBut(wantedPortals(cfg, peers))
+	t.closeBut(t.wantedPortals(cfg, peers))
 }
 
 func (t *Targets) closeBut(want map[listen.Place]bool) {
@@ -76,7 +98,7 @@ func (t *Targets) closeBut(want map[listen.Place]bool) {
 // Listen opens the portals that are wanted and closes those that are not. What cannot be opened is
 // tried again by the next call.
 func (t *Targets) Listen(ctx context.Context, cfg *config.Config, peers []listen.Awaited) {
-	want := wantedPortals(cfg, peers)
+	want := t.wantedPortals(cfg, peers)
 	t.closeBut(want)
 	for at := range want {
 		if t.ctx.Err() != nil {

@@ -41,6 +41,10 @@ type Config struct {
 	Protector func(a netip.Addr, anyone bool) (transport.Protector, error)
 	// PeerOf is the peer that is authenticated as somebody and has an address.
 	PeerOf func(id transport.Identity, a netip.Addr) (config.Peer, bool)
+	// Label is the security label of a target's portals, and Denies reports whether it keeps them from the target's
+	// partition.
+	Label  func(config.Target) string
+	Denies func(config.Target) bool
 	// Came is called with the peer of each connection, and Refused for connections that are refused.
 	Came    func(peer string)
 	Refused func(transport.Flow, error)

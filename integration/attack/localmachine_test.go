@@ -29,7 +29,9 @@ const (
 	carol = 53104
 	// dave and erin are ULPs with programs over SCTP in UDP, of whom erin's take associations.
 	dave, erin = 53105, 53106
-	// firstPort is the first of alice's for programs, and behind them are carol's, dave's and erin's.
+	// dora is a ULP with programs in a partition that her label may not use.
+	dora = 53107
+	// firstPort is the first of alice's for programs, and behind them are carol's, dave's, erin's and dora's.
 	firstPort = 9792 // below those of iwarptest.FreePort
 )
 
@@ -74,6 +76,10 @@ func newMachine(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{T: t}
 	var port, farPort uint16
+	rules := filepath.Join(t.TempDir(), "lab.te")
+	if err := os.WriteFile(rules, []byte("module lab 1.0;\nrequire { class rdma_partition { modify }; }\ntype hpc_t;\ntype viewer_t;\ntype lab_part_t;\nallow hpc_t lab_part_t : rdma_partition { modify };\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	m.far, m.farAPI, farPort = m.start("far", "block: {per_second: 4, burst: 64, for: 1h}\n")
 	m.dir, m.root, port = m.start("near", fmt.Sprintf(`
 ulps:
@@ -82,10 +88,13 @@ ulps:
   - {name: carol, users: [%d], peers: [far, silent], ports: [%d/16], listen: true, limits: {streams: 2}}
   - {name: dave, users: [%d], peers: [silent], ports: [%d/16], transport: sctp-udp, limits: {streams: 2}}
   - {name: erin, users: [%d], peers: [silent], ports: [%d/16], transport: sctp-udp, listen: true}
+  - {name: dora, users: [%d], peers: [silent], ports: [%d/16], listen: true, partition: lab, label: %q}
+labels: {policy: %q, engine: policy}
+partitions: [{name: lab, pkey: 1, label: %q, port: %d, membership: full, members: {127.0.0.9: full}}]
 peers:
   - {name: far, address: 127.0.0.1, port: %d, protection: loopback}
   - {name: silent, address: 127.0.0.9, port: %d, protection: loopback}
-`, alice, firstPort, bob, bill, carol, firstPort+16, dave, firstPort+32, erin, firstPort+48, farPort, m.silence()))
+`, alice, firstPort, bob, bill, carol, firstPort+16, dave, firstPort+32, erin, firstPort+48, dora, firstPort+64, viewerLabel, rules, labLabel, iwarptest.FreePort(t), farPort, m.silence()))
 	m.socket = filepath.Join(m.dir, "run", "ironwarp.sock")
 	if _, err := m.farAPI.AddPeer(t.Context(), api.PeerSpec{Name: "near", Address: "127.0.0.1", Port: port, Protection: "loopback"}); err != nil {
 		t.Fatal(err)

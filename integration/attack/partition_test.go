@@ -12,6 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
+	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -230,5 +231,18 @@ func TestQueuePairWhosePolicyHasChanged(t *testing.T) {
 func TestTwoLimitedMembers(t *testing.T) {
 	runPartition(t, partitionAttack{"talk", checks.PartitionMember, func(*testing.T) bool {
 		return partition.Links(partition.Limited, partition.Limited)
+	}})
+}
+
+// A peer's session of no partition asks for an export of one (P6).
+func TestExportOfAPartition(t *testing.T) {
+	run(t, attack{"is opened in no partition", checks.ExportPartition, func(v *target) bool {
+		srv := rnbd.NewServer(rnbd.ServerConfig{})
+		v.Cleanup(func() { srv.Close() })
+		if err := srv.AddExport(rnbd.Export{Name: "disk", Storage: newDisk(), AllowAll: true, Partition: "lab"}); err != nil {
+			v.Fatal(err)
+		}
+		_, err := v.mount("host", v.serveRTRS(srv.NewSession), rnbd.OpenOptions{})
+		return err == nil
 	}})
 }

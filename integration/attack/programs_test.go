@@ -111,6 +111,14 @@ func TestProgramOfALocalUser(t *testing.T) {
 			_, s := m.connect(silent, firstPort+1)
 			return admits(m, alice, s, false)
 		}},
+		localAttack{"dials in a partition that its label may not use", checks.ProgramPartition, func(m *machine) bool {
+			s, _ := m.connect(silent, firstPort+64)
+			return admits(m, dora, s, true)
+		}},
+		localAttack{"takes connections in such a partition", checks.ProgramPartition, func(m *machine) bool {
+			_, s := m.connect(silent, firstPort+65)
+			return admits(m, dora, s, false)
+		}},
 		localAttack{"has a stream with a peer of another's", checks.ProgramPort, func(m *machine) bool {
 			s, _ := m.connect("127.0.0.1", firstPort+19)
 			return admits(m, alice, s, true)

@@ -78,6 +78,8 @@ const (
 	PartitionRequest       // P2: a request of a partition is answered only if the listener's label may
 	PartitionChange        // P5: what may not use its partition any more ends
 	PartitionMember        // P3: hosts of a partition are members, and not both limited ones
+	ProgramPartition       // P1: a program has streams in a partition only if its label may
+	ExportPartition        // P6: an export exists in its partition alone
 	LabelOfSA              // P4: a stream's SA was negotiated with the label of its partition
 
 	// Management keys (docs/fabric.md).

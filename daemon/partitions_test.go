@@ -1,0 +1,228 @@
+package daemon
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/iwarptest"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+const (
+	hpcLabel    = "system_u:system_r:hpc_t"
+	viewerLabel = "system_u:system_r:viewer_t"
+)
+
+// labPolicy lets types into partition lab.
+func labPolicy(allowed ...string) string {
+	text := "module lab 1.0;\nrequire { class rdma_partition { modify }; }\ntype hpc_t;\ntype viewer_t;\ntype lab_part_t;\n"
+	for _, a := range allowed {
+		text += "allow " + a + " lab_part_t : rdma_partition { modify };\n"
+	}
+	return text + "#partcon 0x0012 system_u:object_r:lab_part_t\n"
+}
+
+// labPair is two hosts, each a full member of partition lab and a limited one of partition thin, over a transport. Beta offers
+// docs in the partition, and plain in none.
+func labPair(t *testing.T, how string) (alpha, beta *host) {
+	t.Helper()
+	port, thin := iwarptest.FreePort(t), iwarptest.FreePort(t)
+	more := fmt.Sprintf(`labels: {policy: lab.te, engine: policy}
+partitions:
+  - {name: lab, pkey: 0x0012, port: %d, members: {127.0.0.2: full, 127.0.0.3: full}}
+  - {name: thin, pkey: 0x0013, label: 'system_u:object_r:lab_part_t', port: %d, members: {127.0.0.2: limited, 127.0.0.3: limited}}
+services: {exports: {label: %q}, attachments: {label: %[3]q}}
+`, port, thin, hpcLabel)
+	alpha, beta = &host{t: t}, &host{t: t}
+	for _, h := range []*host{alpha, beta} {
+		h.before = func() { h.write("lab.te", labPolicy("hpc_t")) }
+		h.begin(more)
+	}
+	for _, x := range []struct {
+		on, other          *host
+		name, mine, theirs string
+	}{{beta, alpha, "alpha", "127.0.0.3", "127.0.0.2"}, {alpha, beta, "beta", "127.0.0.2", "127.0.0.3"}} {
+		x.on.write("peers.d/"+x.name+".yaml", fmt.Sprintf("name: %s\naddress: %s\nlocal_address: %s\nport: %d\nprotection: loopback\n%s", x.name, x.theirs, x.mine, x.other.port, over(how, x.other)))
+		if _, err := x.on.api.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beta.offer(api.ExportSpec{Name: "docs", Path: beta.image("docs.img", 1<<20), Partition: "lab"})
+	beta.offer(api.ExportSpec{Name: "plain", Path: beta.image("plain.img", 1<<20)})
+	return alpha, beta
+}
+
+// attachIn attaches a disk of beta's in a partition.
+func (h *host) attachIn(partition, disk string) error {
+	_, err := h.api.Attach(h.t.Context(), api.AttachRequest{Peer: "beta", Export: disk, Partition: partition, TimeoutSeconds: 20}, nil)
+	return err
+}
+
+// offersIn are the names of what beta offers in a partition.
+func (h *host) offersIn(partition string) (names []string) {
+	h.t.Helper()
+	list, err := h.api.OffersIn(h.t.Context(), "beta", partition)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, o := range list {
+		names = append(names, o.Name)
+	}
+	return names
+}
+
+// partition describes a partition.
+func (h *host) partition(name string) api.Partition {
+	h.t.Helper()
+	all, err := h.api.Partitions(h.t.Context())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(p api.Partition) bool { return p.Name == name })
+	if i < 0 {
+		h.t.Fatalf("no partition %s: %+v", name, all)
+	}
+	return all[i]
+}
+
+// TestDiskOfAPartitionIsAttachedThere: an export is offered in its partition alone, on that partition's port, with its
+// label, over each transport; the attachment comes back in the partition when the daemon is started again.
+func TestDiskOfAPartitionIsAttachedThere(t *testing.T) {
+	for _, how := range []string{"tcp", "sctp-udp"} {
+		t.Run(how, func(t *testing.T) {
+			alpha, beta := labPair(t, how)
+			if got := alpha.offersIn("lab"); !slices.Equal(got, []string{"docs"}) {
+				t.Errorf("offered in the partition: %q", got)
+			}
+			if got := alpha.offersIn(""); !slices.Equal(got, []string{"plain"}) {
+				t.Errorf("offered in none: %q", got)
+			}
+			says(t, alpha.attachIn("", "docs"), api.CodeNotFound, "docs")
+			says(t, alpha.attachIn("lab", "plain"), api.CodeNotFound, "plain")
+			says(t, alpha.attachIn("thin", "docs"), api.CodeForbidden, "no link of partition thin", "partition show thin")
+			says(t, alpha.attachIn("none", "docs"), api.CodeNotFound, "no partition")
+			for disk, partition := range map[string]string{"docs": "lab", "plain": ""} {
+				if err := alpha.attachIn(partition, disk); err != nil {
+					t.Fatal(err)
+				}
+			}
+			says(t, alpha.attachIn("lab", "plain"), api.CodeInUse, "in no partition")
+			want := bytes.Repeat([]byte{7}, 4096)
+			ok(t, alpha.nbd("docs"), cmdWrite, 8192, 4096, want)
+			port := fmt.Sprintf(":%d", alpha.partition("lab").Port)
+			check := func(when string) {
+				t.Helper()
+				if got := ok(t, alpha.nbd("docs"), cmdRead, 8192, 4096, nil); !bytes.Equal(got, want) {
+					t.Errorf("%s: read %x", when, got[:8])
+				}
+				for _, h := range []*host{alpha, beta} {
+					n := 0
+					for _, s := range h.status().Streams {
+						in := strings.Contains(s.Flow, "127.0.0.3"+port)
+						if in != (s.Partition == "lab") || in && s.Label != hpcLabel || !in && s.Label != "" {
+							t.Errorf("%s: stream %s: partition %q, label %q", when, s.Flow, s.Partition, s.Label)
+						}
+						if in {
+							n++
+						}
+					}
+					if n == 0 || h.partition("lab").Streams != n {
+						t.Errorf("%s: %d streams of the partition, and %d are counted", when, n, h.partition("lab").Streams)
+					}
+				}
+			}
+			check("attached")
+			alpha.stop()
+			alpha.start()
+			eventually(t, "the disk is there again", func() bool {
+				return slices.ContainsFunc(alpha.status().Attachments, func(a api.Attachment) bool {
+					return a.Export == "docs" && a.State == api.AttachReady && a.Partition == "lab"
+				})
+			})
+			check("after a restart")
+		})
+	}
+}
+
+// TestChangedPolicyEndsStreamsOfThePartition: under I/O the policy changes, and the daemon reads it again. The streams of the
+// partition end, at whichever host it changes, with an event and the reason; those of none go on. When it is
+// changed back the disk goes on.
+func TestChangedPolicyEndsStreamsOfThePartition(t *testing.T) {
+	for _, where := range []string{"alpha", "beta"} {
+		t.Run(where, func(t *testing.T) {
+			alpha, beta := labPair(t, "tcp")
+			for disk, partition := range map[string]string{"docs": "lab", "plain": ""} {
+				if err := alpha.attachIn(partition, disk); err != nil {
+					t.Fatal(err)
+				}
+			}
+			docs, plain := alpha.nbd("docs"), alpha.nbd("plain")
+			ok(t, docs, cmdWrite, 0, 4096, make([]byte, 4096))
+			h := map[string]*host{"alpha": alpha, "beta": beta}[where]
+			h.write("lab.te", labPolicy("viewer_t"))
+			if _, err := h.api.Reload(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range h.status().Streams {
+				if s.Partition != "" {
+					t.Errorf("a stream of partition %s is there: %+v", s.Partition, s)
+				}
+			}
+			if !slices.ContainsFunc(h.resources().Events, func(e api.EventCount) bool { return e.Kind == verbs.EventPartition.String() && e.Count > 0 }) {
+				eventually(t, "the event is counted", func() bool {
+					return slices.ContainsFunc(h.resources().Events, func(e api.EventCount) bool { return e.Kind == verbs.EventPartition.String() && e.Count > 0 })
+				})
+			}
+			ok(t, plain, cmdWrite, 0, 4096, make([]byte, 4096))
+			if where == "alpha" {
+				says(t, alpha.attachIn("lab", "more"), api.CodeForbidden, hpcLabel, "lab", "lab.te")
+			}
+			u := h.partition("lab").Users
+			if where == "beta" && (len(u) != 1 || u[0].Name != "docs" || !strings.Contains(u[0].Denied, hpcLabel) || u[0].Permitted) {
+				t.Errorf("who is of it: %+v", u)
+			}
+			h.write("lab.te", labPolicy("hpc_t"))
+			if _, err := h.api.Reload(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ok(t, docs, cmdWrite, 4096, 4096, make([]byte, 4096)) // it has waited
+		})
+	}
+}
+
+// TestPeerShowsItsPartitions: those with a link, and those without, and why.
+func TestPeerShowsItsPartitions(t *testing.T) {
+	alpha, _ := labPair(t, "tcp")
+	got := alpha.peer("beta").Partitions
+	if len(got) != 2 || got[0].Name != "lab" || got[0].State != api.PartitionReady || got[0].PKey != "0x0012" || got[0].Problem != nil ||
+		got[1].Name != "thin" || got[1].State != api.PartitionApart || got[1].Problem == nil || !strings.Contains(got[1].Problem.Message, "this host is a limited member there, and the peer a limited member") {
+		t.Errorf("%+v", got)
+	}
+	if !slices.ContainsFunc(alpha.status().Listeners, func(l api.Listener) bool { return l.Partition == "lab" && l.State == "listening" }) ||
+		slices.ContainsFunc(alpha.status().Listeners, func(l api.Listener) bool { return l.Partition == "thin" }) {
+		t.Errorf("listeners: %+v", alpha.status().Listeners)
+	}
+}
+
+// TestFaultOfAPolicyChangesNothing: a reload says where it is, and the policy of before stays in force.
+func TestFaultOfAPolicyChangesNothing(t *testing.T) {
+	alpha, _ := labPair(t, "tcp")
+	if err := alpha.attachIn("lab", "docs"); err != nil {
+		t.Fatal(err)
+	}
+	alpha.write("lab.te", labPolicy("nobody_t"))
+	_, err := alpha.api.Reload(t.Context())
+	says(t, err, api.CodeInvalid, filepath.Join(alpha.dir, "lab.te")+":6:")
+	ok(t, alpha.nbd("docs"), cmdWrite, 0, 4096, make([]byte, 4096))
+	if err := os.Remove(filepath.Join(alpha.dir, "lab.te")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = alpha.api.Reload(t.Context())
+	says(t, err, api.CodeInvalid, "cannot be read")
+}
