@@ -344,14 +344,16 @@ func TestSampleShowsTheDefaults(t *testing.T) {
 	}
 	on := regexp.MustCompile(`(?m)^#( {2,}|[a-z_]+:)`).ReplaceAllString(string(sample), "$1")
 	write(t, dir, "ironwarp.yaml", on)
+	write(t, dir, "lab.te", policyText)
 	loud, err := Load(main, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(loud.Peers) != 6 || len(loud.Exports) != 3 || len(loud.Targets) != 1 || len(loud.ULPs) != 3 || !loud.Metrics.Listen.IsValid() || len(loud.IPsec.Profiles) != 1 {
+	if len(loud.Peers) != 6 || len(loud.Exports) != 3 || len(loud.Targets) != 1 || len(loud.ULPs) != 3 || !loud.Metrics.Listen.IsValid() || len(loud.IPsec.Profiles) != 1 || len(loud.Partitions) != 1 || loud.Labels.Loaded == nil {
 		t.Errorf("switched on: %+v", loud)
 	}
 	loud.Peers, loud.Exports, loud.Targets, loud.ULPs, loud.Metrics, loud.IPsec.Profiles, loud.positions = nil, nil, nil, nil, Metrics{}, nil, nil
+	loud.Partitions, loud.Labels = nil, def.Labels
 	if !reflect.DeepEqual(loud, def) {
 		t.Errorf("switched on\n got %+v\nwant %+v", loud, def)
 	}
