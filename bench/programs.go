@@ -21,6 +21,9 @@ import (
 // loopbackFPDUs is what a stream over loopback is without settings: what programs have.
 var loopbackFPDUs = variant{name: "loopback's FPDUs, CRC on"}
 
+// readsAtOnce is how many Reads are outstanding at a time: what perftest asks for where the device permits more.
+const readsAtOnce = 16
+
 // perftests are programs of perftest that are measured, by name.
 var perftests = map[string]struct {
 	program string
@@ -31,6 +34,8 @@ var perftests = map[string]struct {
 }{
 	"ib_write_bw 64 KiB": {"ib_write_bw", []string{"-s", "65536", "-n", "20000"}, "rate", 3, 1 << 20},
 	"ib_write_bw 1 MiB":  {"ib_write_bw", []string{"-s", "1048576", "-n", "2000"}, "rate", 3, 1 << 20},
+	"ib_read_bw 64 KiB":  {"ib_read_bw", []string{"-s", "65536", "-n", "20000", "-o", strconv.Itoa(readsAtOnce)}, "rate", 3, 1 << 20},
+	"ib_read_bw 1 MiB":   {"ib_read_bw", []string{"-s", "1048576", "-n", "2000", "-o", strconv.Itoa(readsAtOnce)}, "rate", 3, 1 << 20},
 	"ib_send_lat 64 B":   {"ib_send_lat", []string{"-s", "64", "-n", "20000"}, "half", 4, 1e-6},
 	// In the virtual machine, whose processors are slow.
 	"ib_write_bw": {"ib_write_bw", []string{"-s", "65536", "-n", "2000"}, "rate", 3, 1 << 20},
@@ -43,10 +48,16 @@ func programContenders(b *bench, d time.Duration) map[string]streamContender {
 	rdma := newPeer(roleRDMA, anyLoopback, d)
 	for _, size := range sizes {
 		all["api Write "+size.name] = streamContender{rdma, rdmaStreams(rdma, loopbackFPDUs, 1, size.bytes, targetSize)}
+		// perftest's memory may be written as well, so what is read of it is copied.
+		reads := rdmaReads(rdma, rdmaTarget, loopbackFPDUs, size.bytes, readsAtOnce)
+		all["api Read "+size.name] = streamContender{rdma, func(ctx context.Context) (metrics, error) {
+			m, err := reads(ctx)
+			return metrics{"rate": m["ops"] * float64(size.bytes)}, err
+		}}
 	}
 	ping := rdmaPingPong(rdma, loopbackFPDUs, 64)
 	all["api ping-pong"] = streamContender{rdma, halved(ping)}
-	for _, name := range []string{"ib_write_bw 64 KiB", "ib_write_bw 1 MiB", "ib_send_lat 64 B"} {
+	for _, name := range []string{"ib_write_bw 64 KiB", "ib_write_bw 1 MiB", "ib_read_bw 64 KiB", "ib_read_bw 1 MiB", "ib_send_lat 64 B"} {
 		all[name] = streamContender{nil, func(ctx context.Context) (metrics, error) { return runPerftest(ctx, b, name) }}
 	}
 	spins := newPeer(roleSpin, anyLoopback, d)
@@ -148,8 +159,11 @@ func openPrograms(ctx context.Context, b *bench, names []string) ([]contender, i
 func programRows() []row {
 	var rows []row
 	for _, size := range sizes {
-		rows = append(rows, row{name: "ib_write_bw " + size.name + " / Go API", unit: "GB/s", scale: 1e-9, aim: 0.95,
-			ours: ref{"ib_write_bw " + size.name, "rate"}, rival: []ref{{"api Write " + size.name, "rate"}}})
+		for _, op := range []string{"Write", "Read"} {
+			program := "ib_" + strings.ToLower(op) + "_bw"
+			rows = append(rows, row{name: program + " " + size.name + " / Go API", unit: "GB/s", scale: 1e-9, aim: 0.95,
+				ours: ref{program + " " + size.name, "rate"}, rival: []ref{{"api " + op + " " + size.name, "rate"}}})
+		}
 	}
 	rows = append(rows, row{name: "fio 64 KiB writes, ioengine=rdma / net", unit: "MB/s", scale: 1e-6, aim: 1, ours: ref{"fio rdma", "rate"}, rival: []ref{{"fio net", "rate"}},
 		note: "the rival is TCP without RDMA or CRC"})
