@@ -194,6 +194,10 @@ func (d *Daemon) dialFabric(ctx context.Context, peer string, h gsi.Handler) (l 
 // acceptFabric takes the stream by which a peer is in this host's directory.
 func (d *Daemon) acceptFabric(cr *verbs.ConnRequest, p *peer) {
 	id := p.cfg.Identity()
+	if p.cfg.Protection == config.ProtectPlaintext {
+		d.refuse(cr, nil, fmt.Errorf("%s wants to be in the directory, and nothing proves that it is %s: its protection is plaintext", p.cfg.Name, id))
+		return
+	}
 	if err := d.directory.Handle(cr, d.fabric.ulp.Load(), directory.Manager{Identity: id, GUID: directory.GUIDOf(id), Peer: p.cfg.Name}); err != nil {
 		d.refuse(cr, nil, err)
 	}

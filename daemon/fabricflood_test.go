@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -32,5 +33,25 @@ func TestDirectoryThatNeverEndsToTell(t *testing.T) {
 	}
 	if at, err := gamma.api.Attachments(t.Context()); err != nil || len(at) != 1 || at[0].Name() != "beta/disk" {
 		t.Errorf("attached: %+v, %v", at, err)
+	}
+}
+
+// Who is not authenticated is in no directory, whoever it says that it is.
+func TestPlaintextPeerIsInNoDirectory(t *testing.T) {
+	hosts := newFabric(t, "alpha", "beta")
+	alpha, beta := hosts["alpha"], hosts["beta"]
+	eventually(t, "beta is a member", func() bool {
+		s, err := beta.api.Fabric(t.Context())
+		return err == nil && s.Master == "127.0.1.1"
+	})
+	alpha.write("peers.d/beta.yaml", fmt.Sprintf("name: beta\naddress: 127.0.1.2\nlocal_address: 127.0.1.1\nport: %d\ninsecure_plaintext: true\n", beta.port))
+	if _, err := alpha.api.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "alpha refuses beta's stream", func() bool {
+		return strings.Contains(alpha.log.String(), "beta wants to be in the directory, and nothing proves that it is")
+	})
+	if s, err := beta.api.Fabric(t.Context()); err != nil || s.Master != "" {
+		t.Errorf("beta has the master %q, %v", s.Master, err)
 	}
 }

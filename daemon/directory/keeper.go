@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -37,6 +38,7 @@ type keeper struct {
 	ctx   context.Context // ends with run; nil before it
 	sa    *sa.Server
 	hosts map[mad.GUID]*host
+	traps map[mad.GUID]*rate.Bucket // of hosts, also of those that are away: a new stream is no new allowance
 	ended bool
 }
 
@@ -44,13 +46,12 @@ type keeper struct {
 type host struct {
 	*port
 	Manager
-	lid   mad.LID
-	traps rate.Bucket // guarded by keeper.mu
+	lid mad.LID
 }
 
 // newKeeper makes a directory without hosts. It fails as conf.LoadPortKeys does.
 func newKeeper(d *Directory, plan *Plan) (*keeper, error) {
-	k := &keeper{d: d, plan: plan, call: newCalls(), joined: make(chan struct{}, 1), hosts: map[mad.GUID]*host{}}
+	k := &keeper{d: d, plan: plan, call: newCalls(), joined: make(chan struct{}, 1), hosts: map[mad.GUID]*host{}, traps: map[mad.GUID]*rate.Bucket{}}
 	s := plan.Settings
 	var err error
 	if k.portKeys, err = conf.LoadPortKeys(filepath.Join(plan.StateDir, "fabric-ports.key")); err != nil {
@@ -74,6 +75,7 @@ func (k *keeper) run(ctx context.Context) {
 	for t := range rate.Ticks(ctx, time.Second) {
 		k.mu.Lock()
 		out := k.sa.Tick(t)
+		maps.DeleteFunc(k.traps, func(_ mad.GUID, b *rate.Bucket) bool { return b.Full(trapLimit, t) })
 		k.mu.Unlock()
 		k.deliver(out)
 	}
@@ -224,13 +226,26 @@ func (k *keeper) trap(h *host, packet mad.Packet) {
 	}
 	k.mu.Lock()
 	var out []sa.Outgoing
-	if k.hosts[h.GUID] == h && h.traps.Take(rate.Limit{PerSecond: trapRate, Burst: trapBurst}, time.Now()) {
-		n.IssuerGID = gid(h.GUID)
+	if k.hosts[h.GUID] == h && k.mayTellLocked(h.GUID, time.Now()) {
+		n.IssuerGID, n.IssuerLID = gid(h.GUID), h.lid
 		out = k.sa.Announce(time.Now(), n)
 	}
 	k.mu.Unlock()
 	k.deliver(out)
 }
+
+// mayTellLocked reports whether a host may tell of one more event.
+func (k *keeper) mayTellLocked(host mad.GUID, now time.Time) bool {
+	b := k.traps[host]
+	if b == nil {
+		b = &rate.Bucket{}
+		k.traps[host] = b
+	}
+	return b.Take(trapLimit, now)
+}
+
+// trapLimit bounds the events that one host may have forwarded.
+var trapLimit = rate.Limit{PerSecond: trapRate, Burst: trapBurst}
 
 // requester is a host as its stream was authenticated.
 func (k *keeper) requester(h *host) agent.Requester {

@@ -112,13 +112,16 @@ func (g *management) poke() {
 	}
 }
 
-// saveLocked writes down what managers have set. What can't be written is logged: it holds until the host's daemon ends.
-func (g *management) saveLocked() {
-	if g.plan.Agent {
-		if err := g.agent.Saved().Write(g.savedFile()); err != nil {
-			g.d.cfg.Log.Error("fabric: what a manager has set is lost with the next start", "file", g.savedFile(), "error", err)
-		}
+// saveLocked writes down what managers have set, and reports whether it could. What can't be written is logged.
+func (g *management) saveLocked() bool {
+	if !g.plan.Agent {
+		return true
 	}
+	err := g.agent.Saved().Write(g.savedFile())
+	if err != nil {
+		g.d.cfg.Log.Error("fabric: what managers set can't be kept, and is not taken", "file", g.savedFile(), "error", err)
+	}
+	return err == nil
 }
 
 // handle takes a request of subnet management; ok: it has an answer.
@@ -132,9 +135,16 @@ func (g *management) handle(from agent.Requester, packet *mad.Packet) (answer ma
 		g.mu.Unlock()
 		return answer, false
 	}
+	var before *agent.Saved
+	if smp.Method == mad.MethodSet {
+		before = g.agent.Saved()
+	}
 	r := g.agent.Handle(time.Now(), from, &smp)
-	if r.Changed {
-		g.saveLocked()
+	if r.Changed && !g.saveLocked() && before != nil && r.Answer != nil {
+		// After a restart the port would have what it had before, and its manager believe what it has set.
+		g.agent.Undo(before)
+		busy := smp.Answer(mad.StatusBusy)
+		r = agent.Result{Answer: &busy}
 	}
 	g.mu.Unlock()
 	g.poke()

@@ -34,6 +34,13 @@ func (a *Agent) Saved() *Saved {
 	return &Saved{configured: a.configured, now: hide(*a.guard.keys.fields()), drained: a.drained, pkeysConfigured: slices.Clone(a.c.PKeys), pkeys: slices.Clone(a.pkeys)}
 }
 
+// Undo takes back what a Set has changed, by the state before it: for a host that can't keep it over a restart, after which its manager
+// would have another M_Key than the port.
+func (a *Agent) Undo(before *Saved) {
+	a.guard.set(*before.now.fields())
+	a.drained, a.pkeys = before.drained, slices.Clone(before.pkeys)
+}
+
 func (a *Agent) restore(s *Saved) {
 	if s == nil {
 		return

@@ -69,8 +69,11 @@ func (m *Manager) rivalEvent(from agent.Requester, key mad.Key, number uint64) E
 // violation describes the details of trap 256, without the key that was tried: it may be another host's.
 func (m *Manager) violation(d mad.MKeyDetails) string {
 	who := fmt.Sprintf("LID %d", d.LID)
+	if d.LID == mad.LIDReserved {
+		who = "a manager that the host's own log names"
+	}
 	for _, o := range m.others {
-		if o.LID == d.LID {
+		if o.LID == d.LID && o.LID != mad.LIDReserved {
 			who = o.Name
 		}
 	}

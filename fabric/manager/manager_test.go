@@ -551,6 +551,15 @@ func TestTraps(t *testing.T) {
 	if e := c.lastEvent(); e.Kind != MKeyTrap || !e.Alarm || e.Text != "trap 256 of beta (LID 11, GUID 0x000000000000000b): Set of PortInfo with a wrong M_Key by beta" {
 		t.Errorf("%+v", e)
 	}
+	// A host that has not been told LIDs does not have another manager accused.
+	c.m.others[0].LID = 0
+	mad.MKeyDetails{Method: mad.MethodSet, Attribute: mad.AttrPortInfo}.Set(&notice)
+	nameless := trap
+	copy(nameless.Data[:], notice.Append(nil))
+	c.m.Trap(beta, &nameless)
+	if e := c.lastEvent(); e.Text != "trap 256 of beta (LID 11, GUID 0x000000000000000b): Set of PortInfo with a wrong M_Key by a manager that the host's own log names" {
+		t.Errorf("%+v", e)
+	}
 	if r := c.m.Trap(stranger, &trap); r != nil {
 		t.Error("a host that is not known to have the M_Key is sent it")
 	}
