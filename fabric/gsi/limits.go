@@ -6,9 +6,10 @@ const (
 	// Size is the length of a message in bytes: a GRH of 40 and a MAD of 256.
 	Size = 40 + 256
 
-	// receives are posted at a time. Completions are announced up to 64 at once, and each is posted again
-	// when it has been announced, so a sender finds one whatever its speed.
-	receives = 128
+	// receives are posted at a time, 74 KiB: more than a peer that keeps to what it is let have under way can send before any is
+	// looked at, which is two tables (2 * 64), reports (16) and the questions of a host's users (64). One that
+	// sends more, faster than they are posted again, ends its stream (RFC 5040 section 7.1).
+	receives = 256
 	// sends may be under way at a time: 19 KiB.
 	sends = 64
 	// startTime bounds the answer to a stream's request.
