@@ -126,3 +126,27 @@ func TestLineOfADrop(t *testing.T) {
 		}
 	}
 }
+
+// A host that has new alias GUIDs again and again, each with rows of its own, has no more lines than others.
+func TestDropsOfEverNewVPorts(t *testing.T) {
+	l := newLab(t, model)
+	lid := l.ports[beta].LID
+	before := len(l.log)
+	for round := range 200 {
+		var guids [mad.GUIDsPerBlock]mad.GUID
+		for i := range guids {
+			guids[i] = beta + mad.GUID(1000+8*round+i)
+		}
+		l.ok(by(beta).guids(mad.MethodSet, lid, 1, mad.GUIDInfoMaskGUIDs, guids[:]...))
+		for _, g := range guids {
+			l.do(ask{from: Requester{GUID: beta, VPort: g}}.table(mad.AttrServiceRecord, 0, nil))
+		}
+	}
+	if n := len(l.log) - before; n < 8 || n > lineBurst {
+		t.Errorf("%d lines", n)
+	}
+	l.do(by(alpha).table(mad.AttrServiceRecord, 0, nil))
+	if x := l.log[len(l.log)-1]; x.From.GUID != alpha {
+		t.Errorf("the last line is of %+v", x)
+	}
+}

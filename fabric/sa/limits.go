@@ -58,6 +58,11 @@ const (
 	noticeBurst = 256
 	noticeRate  = 16
 
+	// lineBurst is how many lines about drops of one port and its vports there may be at once, and lineRate how many a second after
+	// that: one in ten seconds. Rows of a few vports for a few reasons are fewer.
+	lineBurst = 200
+	lineRate  = 0.1
+
 	// searchBurst is how many services may be looked at for one port's Gets and GetTables, and for aliases that it takes away, at once, and searchRate how many a second
 	// after that: 400 and 40 searches among 10,000 services, which take a tenth of a second and a hundredth. Beyond, the answer
 	// is the status busy, so that nobody keeps the directory from others by questions.

@@ -53,6 +53,7 @@ type port struct {
 	transfers []*transfer // answers under way
 	events    meter       // that it causes
 	searches  meter       // that it asks for
+	lines     meter       // about what was dropped of it
 }
 
 type portState uint8

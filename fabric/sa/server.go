@@ -164,7 +164,7 @@ func (s *Server) serve(r *request) answer {
 func (s *Server) drop(now time.Time, who Requester, what string, why Reason) {
 	d := Drop{Time: now, From: who, Name: s.name(who), Request: what, Reason: why}
 	number, log := s.drops.note(now, d)
-	if !log {
+	if !log || !s.mayHaveLine(now, who.GUID) {
 		return
 	}
 	d.Number = number
@@ -174,6 +174,21 @@ func (s *Server) drop(now time.Time, who Requester, what string, why Reason) {
 	if s.cfg.Activity != nil && why.isActivity() {
 		s.cfg.Activity(d)
 	}
+}
+
+// mayHaveLine reports whether one more drop of a port and its vports is worth a line: each vport has rows of its own, and a port can have
+// ever new ones.
+func (s *Server) mayHaveLine(now time.Time, port mad.GUID) bool {
+	p := s.ports[port]
+	if p == nil {
+		return true
+	}
+	p.lines.refill(now, lineBurst, lineRate)
+	if p.lines.left < 1 {
+		return false
+	}
+	p.lines.left--
+	return true
 }
 
 // isActivity reports whether an administrator should see a drop as an event.
