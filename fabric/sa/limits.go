@@ -68,6 +68,8 @@ const (
 	// is the status busy, so that nobody keeps the directory from others by questions.
 	searchBurst = 4_000_000
 	searchRate  = 400_000
+	// searchKept of searchBurst is for the host itself, whatever its users ask.
+	searchKept = searchBurst / 4
 )
 
 const (

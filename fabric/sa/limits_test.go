@@ -82,3 +82,22 @@ func TestAliasesThatComeAndGoWithoutEnd(t *testing.T) {
 	l.wait(time.Second)
 	l.want("a second later", change(n), false, mad.StatusOK)
 }
+
+// A user of a host who asks without end leaves the host its part.
+func TestQuestionsOfAVPortWithoutEnd(t *testing.T) {
+	l := newLab(t)
+	for n := range MaxServicesPerPort {
+		l.ok(by(beta).setService(serviceAt(uint64(n), beta, "docs")))
+	}
+	one := func(a ask) ask {
+		return a.to(mad.MethodGet, mad.AttrServiceRecord, mad.ServiceMaskID, serviceAt(1, beta, ""))
+	}
+	n := 0
+	for ; n < 1000 && l.do(one(byVPort(vport))).status == mad.StatusOK; n++ {
+	}
+	if n < 100 || n > 500 {
+		t.Errorf("%d questions at once", n)
+	}
+	l.want("the vport's", one(byVPort(vport)), false, mad.StatusBusy)
+	l.want("its host's", one(by(alpha)), false, mad.StatusOK)
+}

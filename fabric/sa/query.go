@@ -38,11 +38,15 @@ func (s *Server) query(r *request) answer {
 }
 
 // mayLookAt charges the requester's port with a request that has so many services looked at. It reports whether the port had not used up
-// what it may ask for.
+// what it may ask for. Its vports, which are its users, leave it a part.
 func (r *request) mayLookAt(services int) bool {
 	m := &r.port.searches
 	m.refill(r.now, searchBurst, searchRate)
-	if m.left <= 0 {
+	left := m.left
+	if r.who.VPort != 0 {
+		left -= searchKept
+	}
+	if left <= 0 {
 		return false
 	}
 	m.left -= float64(services)
