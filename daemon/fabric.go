@@ -304,7 +304,7 @@ func (d *Daemon) onFabricDrop(x sa.Drop) {
 	d.events.count(eventFabricDrop, d.peerOfGUID(x.From.GUID), 1)
 }
 
-// findService is the peer that has an export by the directory's word, among those that the caller may use. It fails with an *api.Error where there is
+// findService is the peer that has an export by the directory's word, among those of which the caller may attach it. It fails with an *api.Error where there is
 // none, or several.
 func (d *Daemon) findService(ctx context.Context, who local.Caller, name string) (peer, export string, err error) {
 	if err := config.CheckExportName(name); err != nil {
@@ -323,9 +323,9 @@ func (d *Daemon) findService(ctx context.Context, who local.Caller, name string)
 		p := d.peerOfGUID(s.Host)
 		switch {
 		case s.Kind != directory.Export:
-		case p == "":
+		case p == "" && who.Privileged: // what others have that it may not use is not for a user to know
 			others = append(others, s.Host.String())
-		case who.MayUse(p) == nil:
+		case p != "" && who.MayAttach(p, name) == nil:
 			peers = append(peers, p)
 		}
 	}

@@ -2,12 +2,14 @@ package daemon
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/directory"
+	"github.com/ironwarp/ironwarp/internal/otheruser"
 )
 
 // A directory that says without end that hosts have come does not have the host look for its disks without end, nor fill its log.
@@ -53,5 +55,55 @@ func TestPlaintextPeerIsInNoDirectory(t *testing.T) {
 	})
 	if s, err := beta.api.Fabric(t.Context()); err != nil || s.Master != "" {
 		t.Errorf("beta has the master %q, %v", s.Master, err)
+	}
+}
+
+// A user learns of no service that it may not attach, asks the fabric nothing else, and has nothing set.
+func TestULPInAFabric(t *testing.T) {
+	otheruser.Need(t)
+	hosts := newFabric(t, "alpha", "beta", "gamma", "delta")
+	beta, gamma, delta := hosts["beta"], hosts["gamma"], hosts["delta"]
+	for _, name := range []string{"open", "secret"} {
+		beta.exportTo(api.ExportSpec{Name: name, Path: beta.image(name+".img", 1<<20), Allow: []string{"gamma"}})
+	}
+	delta.exportTo(api.ExportSpec{Name: "far", Path: delta.image("far.img", 1<<20), Allow: []string{"gamma"}})
+	main, err := os.ReadFile(gamma.conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gamma.write("ironwarp.yaml", string(main)+fmt.Sprintf("ulps:\n  - {name: alice, users: [%d], exports: [beta/open]}\n", alice))
+	if err := os.Chmod(gamma.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gamma.api.RemovePeer(t.Context(), "delta", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gamma.api.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the directory has all", func() bool {
+		return strings.Join(gamma.services("open"), " ") == "beta:open" && strings.Join(gamma.services("secret"), " ") == "beta:secret" && len(gamma.services("far")) == 1
+	})
+	c := gamma.as(alice)
+	eventually(t, "the directory knows the user", func() bool {
+		_, err := c.Attach(t.Context(), api.AttachRequest{Service: "none"}, nil)
+		return err != nil && strings.Contains(err.Error(), "no export none")
+	})
+	for _, name := range []string{"secret", "far", "none"} {
+		_, err := c.Attach(t.Context(), api.AttachRequest{Service: name}, nil)
+		says(t, err, api.CodeNotFound, "the directory has no export "+name)
+	}
+	for what, err := range map[string]error{
+		"status": errOf(c.Fabric(t.Context())), "services": errOf(c.FabricServices(t.Context(), "")), "paths": errOf(c.FabricPaths(t.Context())),
+		"subscriptions": errOf(c.FabricSubscriptions(t.Context())), "guids": errOf(c.FabricGUIDs(t.Context())), "drops": errOf(c.FabricDrops(t.Context())),
+	} {
+		if err == nil {
+			t.Errorf("a user is told %s", what)
+			continue
+		}
+		says(t, err, api.CodeForbidden, "ULP alice may not ask for")
+	}
+	if at, err := c.Attach(t.Context(), api.AttachRequest{Service: "open"}, nil); err != nil || at.Name() != "beta/open" {
+		t.Errorf("%+v, %v", at, err)
 	}
 }
