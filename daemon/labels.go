@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/fabric/partition"
 	"github.com/ironwarp/ironwarp/fabric/policy"
 	"github.com/ironwarp/ironwarp/fabric/selinux"
+	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -130,15 +132,28 @@ func (d *Daemon) hearSELinux(ctx context.Context, kernel *selinux.Decider) {
 		}
 		d.log.Warn("SELinux's policy or mode has changed", "policy", kernel.Source())
 		d.endDenied() // what is made from now on is decided about by the new one
-		d.changing.Lock()
-		if ctx.Err() == nil {
+		if d.changeSoon(ctx) {
 			d.exports.RefreshAllowed()
 			d.programs.Reconsider()
 			d.targets.Listen(ctx, d.config(), d.initiatorsOf(d.config()))
+			d.changing.Unlock()
 		}
-		d.changing.Unlock()
 	}
 }
+
+// changeSoon takes changing as soon as it is free, unless ctx ends before: who closes the daemon waits for goroutines with it
+// held.
+func (d *Daemon) changeSoon(ctx context.Context) bool {
+	for range rate.Ticks(ctx, changeRetry) {
+		if d.changing.TryLock() {
+			return true
+		}
+	}
+	return false
+}
+
+// changeRetry is how soon a change that was heard is tried again while another is being made.
+const changeRetry = 20 * time.Millisecond
 
 // endDenied ends the queue pairs that may not use their partitions any more.
 func (d *Daemon) endDenied() {

@@ -2,15 +2,20 @@ package daemon
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/otheruser"
+	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/iwarptest"
+	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -169,11 +174,9 @@ func TestChangedPolicyEndsStreamsOfThePartition(t *testing.T) {
 			if _, err := h.api.Reload(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			for _, s := range h.status().Streams {
-				if s.Partition != "" {
-					t.Errorf("a stream of partition %s is there: %+v", s.Partition, s)
-				}
-			}
+			eventually(t, "no stream of the partition is listed", func() bool {
+				return !slices.ContainsFunc(h.status().Streams, func(s api.Stream) bool { return s.Partition != "" })
+			})
 			if !slices.ContainsFunc(h.resources().Events, func(e api.EventCount) bool { return e.Kind == verbs.EventPartition.String() && e.Count > 0 }) {
 				eventually(t, "the event is counted", func() bool {
 					return slices.ContainsFunc(h.resources().Events, func(e api.EventCount) bool { return e.Kind == verbs.EventPartition.String() && e.Count > 0 })
@@ -225,4 +228,79 @@ func TestFaultOfAPolicyChangesNothing(t *testing.T) {
 	}
 	_, err = alpha.api.Reload(t.Context())
 	says(t, err, api.CodeInvalid, "cannot be read")
+}
+
+// labHost is a host with partition lab, of which peer alpha on loopback is a member, and a port for targets.
+func labHost(t *testing.T, more string) (h *host, iscsi uint16) {
+	t.Helper()
+	h, iscsi = &host{t: t}, iwarptest.FreePort(t)
+	h.before = func() { h.write("lab.te", labPolicy("hpc_t")) }
+	h.begin(fmt.Sprintf(`labels: {policy: lab.te, engine: policy, default: %q}
+peers: [{name: alpha, address: 127.0.0.1, port: 1, protection: loopback}]
+partitions: [{name: lab, pkey: 0x0012, port: %d, iscsi_port: %d, membership: full, members: {127.0.0.1: full}}]
+%s`, hpcLabel, iwarptest.FreePort(t), iscsi, more))
+	return h, iscsi
+}
+
+// policy puts another policy in force.
+func (h *host) policy(allowed ...string) {
+	h.t.Helper()
+	h.write("lab.te", labPolicy(allowed...))
+	if _, err := h.api.Reload(h.t.Context()); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// TestTargetOfAPartition: its portals are at the partition's port; sessions end, and the portals close, when the policy does not
+// allow its label any more.
+func TestTargetOfAPartition(t *testing.T) {
+	h, port := labHost(t, "")
+	if _, err := h.api.AddTarget(t.Context(), api.TargetSpec{Name: "disks", IQN: diskIQN, Peers: []string{"alpha"}, Partition: "lab", LUNs: []api.LUNSpec{{Path: h.image("lun.img", 1<<20)}}}); err != nil {
+		t.Fatal(err)
+	}
+	if v := h.target(); v.Port != port || v.Partition != "lab" {
+		t.Errorf("%+v", v)
+	}
+	x := mustLogin(t, port, "iqn.2026-01.org.example:initiator")
+	h.policy("viewer_t")
+	x.nc.SetReadDeadline(time.Now().Add(waitTime))
+	var err error
+	for err == nil { // it may be told of the end
+		_, _, err = x.receive()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("its session goes on")
+	}
+	if _, st := login(t, port, "iqn.2026-01.org.example:initiator"); st == iscsi.LoginOK {
+		t.Error("an initiator is let in")
+	}
+	h.policy("hpc_t")
+	mustLogin(t, port, "iqn.2026-01.org.example:initiator")
+}
+
+// TestProgramsOfAPartition: streams at the ports of a ULP of a partition are made and listed with it, and end when the policy does not
+// allow the ULP's label any more.
+func TestProgramsOfAPartition(t *testing.T) {
+	otheruser.Need(t)
+	h, _ := labHost(t, fmt.Sprintf("ulps: [{name: alice, users: [%d], peers: [alpha], ports: [%d/16], partition: lab}]\n", alice, firstPort))
+	if err := os.Chmod(h.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := h.program(alice)
+	s := p.mustConnect(firstPort + 3)
+	if !s.works() {
+		t.Fatal("it carries nothing")
+	}
+	if list := h.status().Streams; len(list) != 1 || list[0].Partition != "lab" || list[0].Program == "" {
+		t.Errorf("%+v", list)
+	}
+	h.policy("viewer_t")
+	if !s.isOver() {
+		t.Error("the stream goes on")
+	}
+	if _, err := p.connect(firstPort+3, false); !errors.Is(err, transport.ErrNotProtected) {
+		t.Errorf("another stream: %v", err)
+	}
+	h.policy("hpc_t")
+	p.mustConnect(firstPort + 3)
 }

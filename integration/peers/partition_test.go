@@ -314,10 +314,9 @@ func TestChangedPolicyEndsStreamsOnTheWire(t *testing.T) {
 		}
 		return k
 	}
-	if n := streams(s.beta); n != 0 {
-		t.Errorf("%d streams of the partition are there", n)
+	for _, n := range []*node.Node{s.beta, s.alpha} {
+		s.until("they are gone at "+n.Name(), func() bool { return streams(n) == 0 })
 	}
-	s.until("they are gone at alpha", func() bool { return streams(s.alpha) == 0 })
 	if out := s.must(s.beta, "status", "--resources"); !strings.Contains(out, "partition denied") {
 		t.Errorf("no event is counted:\n%s", out)
 	}
