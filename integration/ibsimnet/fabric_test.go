@@ -1,9 +1,12 @@
 package ibsimnet
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/fabric/agent"
 	"github.com/ironwarp/ironwarp/fabric/conf"
@@ -125,12 +128,21 @@ func (f *fabric) come(t *testing.T, name string, guid mad.GUID) {
 	}
 }
 
-// run runs a program at a host, with a time limit for each of its requests.
+// patience is how long programs wait for an answer that they have to get, as an option in milliseconds, and impatience how long for one
+// that nobody may give. They ask three times.
+var patience, impatience = []string{"-t", "20000"}, []string{"-t", "300"}
+
+// run runs a program at a host.
 func (f *fabric) run(t *testing.T, host string, preload []string, name string, args ...string) (string, error) {
 	t.Helper()
 	environment, err := Environment(f.socket, host, preload...)
 	require(t, err)
-	out, err := Run(t.Context(), t.TempDir(), environment, name, append([]string{"-t", "300"}, args...)...)
+	if args[0] != "-t" {
+		args = append(slices.Clone(patience), args...)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second) // above three times patience
+	defer cancel()
+	out, err := Run(ctx, t.TempDir(), environment, name, args...)
 	if err != nil {
 		err = fmt.Errorf("at %s: %w", host, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,7 +98,7 @@ func (f *fabric) expect(t *testing.T, host string, preload []string, want map[st
 func (f *fabric) silence(t *testing.T, host, name string, args ...string) {
 	t.Helper()
 	before := f.unanswered()
-	out, err := f.run(t, host, nil, name, args...)
+	out, err := f.run(t, host, nil, name, append(slices.Clone(impatience), args...)...)
 	if err == nil || !strings.Contains(out, "timed out") {
 		t.Errorf("%s %q at %s: %v, want a timeout: %s", name, args, host, err, out)
 	}
@@ -236,7 +237,7 @@ func testSMInfo(t *testing.T) {
 	t.Attr("row", "sminfo: the manager, its priority and state")
 	f := startFabric(t, agent.KeyFields{})
 	for _, host := range []string{"manager", "client"} {
-		out, err := f.run(t, host, nil, "sminfo")
+		out, err := f.run(t, host, nil, "sminfo", patience...)
 		if want := "sminfo: sm lid 1 sm guid 0x100001, activity count "; err != nil || !strings.Contains(out, want) || !strings.Contains(out, " priority 7 state 3 SMINFO_MASTER") {
 			t.Errorf("at %s: %v, %s, want %s... priority 7 state 3 SMINFO_MASTER", host, err, out, want)
 		}

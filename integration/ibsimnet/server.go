@@ -103,7 +103,10 @@ func (s *Server) answer(m *control) error {
 		return s.connectLocked(m)
 	}
 	c := s.clients[m.client]
-	if c == nil {
+	switch {
+	case c == nil && m.kind == controlDisconnect:
+		return nil // it was given up before
+	case c == nil:
 		return errClient
 	}
 	switch m.kind {
@@ -203,14 +206,14 @@ func (s *Server) take(id uint32, c *attached, p packet) {
 	if h.Class == mad.ClassSubnDirected {
 		smp, err := mad.ParseSMP(&p.mad)
 		if err != nil || smp.HopCount() != 0 {
-			s.unreachable(c, p) // the only directed route here is the one to the client's own port
+			s.unreachableLocked(id, c, p) // the only directed route here is the one to the client's own port
 			return
 		}
 		to = c.host.LID
 	}
 	answers, reached := s.handler(c.host, to, p.mad)
 	if !reached {
-		s.unreachable(c, p)
+		s.unreachableLocked(id, c, p)
 		return
 	}
 	for len(answers) > 0 {
@@ -219,10 +222,10 @@ func (s *Server) take(id uint32, c *attached, p packet) {
 	}
 }
 
-// unreachable tells a client that nobody takes its packet.
-func (s *Server) unreachable(c *attached, p packet) {
+// unreachableLocked tells a client that nobody takes its packet.
+func (s *Server) unreachableLocked(id uint32, c *attached, p packet) {
 	p.status = statusTimeout
-	s.write(c, p)
+	s.writeLocked(id, c, p)
 }
 
 // Deliver delivers a MAD that no request has caused, such as a report.
@@ -250,7 +253,7 @@ func (s *Server) deliverLocked(a Answer) (more []Answer) {
 				length = min(int(sa.RMPP.Length)+saHead, mad.MADLen)
 			}
 		}
-		s.write(c, packet{dlid: a.To, slid: s.hosts[0].LID, dqp: 1, sqp: 1, length: uint64(length), mad: a.MAD})
+		s.writeLocked(id, c, packet{dlid: a.To, slid: s.hosts[0].LID, dqp: 1, sqp: 1, length: uint64(length), mad: a.MAD})
 	}
 	return more
 }
@@ -276,10 +279,13 @@ func (s *Server) acknowledgeLocked(c *attached, sa *mad.SA) []Answer {
 // saHead is how much of an SA MAD precedes what RMPP's PayloadLength counts.
 const saHead = mad.MADLen - mad.SADataLen - 20
 
-// write sends a packet to a client. One that is gone is found by its end of the control socket's protocol, or never asks again.
-func (s *Server) write(c *attached, p packet) {
-	c.conn.SetWriteDeadline(time.Now().Add(writeTimeout)) // a program that is stopped does not stop the network
-	c.conn.WriteToUnix(p.append(nil), c.in)
+// writeLocked sends a packet to a client. One that is gone or does not read is given up: a program that has waited long enough
+// detaches, and its library, which then reads no more, waits for the answer to that.
+func (s *Server) writeLocked(id uint32, c *attached, p packet) {
+	c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if _, err := c.conn.WriteToUnix(p.append(nil), c.in); err != nil {
+		s.disconnectLocked(id)
+	}
 }
 
 // Environment is what a program needs to be a client at host: variables for its environment, in front of those that it has. preload are libraries
