@@ -21,6 +21,7 @@ import (
 	"github.com/ironwarp/ironwarp/fabric/conf"
 	"github.com/ironwarp/ironwarp/fabric/gsi"
 	"github.com/ironwarp/ironwarp/fabric/mad"
+	"github.com/ironwarp/ironwarp/fabric/partition"
 	"github.com/ironwarp/ironwarp/fabric/sa"
 	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
@@ -31,6 +32,9 @@ import (
 
 // serviceFabric is what streams of the directory are listed under.
 const serviceFabric = config.ServiceFabric
+
+// peerLook is how often a peer is looked for that the configuration has and the host not yet.
+const peerLook = 20 * time.Millisecond
 
 // pathsEvery is how often the paths of sessions are looked at.
 const pathsEvery = 2 * time.Second
@@ -104,6 +108,7 @@ func (d *Daemon) fabricPlan(c *config.Config) (*directory.Plan, error) {
 		return nil, err
 	}
 	own, _ := c.FabricIdentity() // Load has checked that there is one
+	plan.PKeys = pkeysOf(c, own)
 	plan.Settings, plan.Self = settings, directory.Self{Identity: own, GUID: directory.GUIDOf(own)}
 	for _, id := range c.Fabric.Managers {
 		m := directory.Manager{Identity: id, GUID: directory.GUIDOf(id)}
@@ -170,8 +175,13 @@ func peerWithIdentity(c *config.Config, id string) string {
 // dialFabric sets up a link with a peer that is a manager.
 func (d *Daemon) dialFabric(ctx context.Context, peer string, h gsi.Handler) (l *gsi.Link, err error) {
 	p, err := d.findPeer(peer)
-	if err != nil {
-		return nil, err
+	for err != nil { // its declaration is being applied
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(peerLook):
+		}
+		p, err = d.findPeer(peer)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -364,5 +374,32 @@ func fabricError(err error) error {
 	return err
 }
 
-// onPKeys has this host use the partitions alone that managers have left to it.
-func (d *Daemon) onPKeys([]uint16) {}
+// onPKeys has this host use the partitions alone that managers have left to it: what is in others ends.
+func (d *Daemon) onPKeys([]uint16) {
+	d.run(func(ctx context.Context) { // not here: who changes the configuration waits for the directory
+		d.changing.Lock()
+		defer d.changing.Unlock()
+		if ctx.Err() != nil {
+			return
+		}
+		d.log.Warn("fabric: managers have changed which partitions this host is in")
+		d.applyPartitions(d.config())
+		d.exports.RefreshAllowed()
+		d.programs.Reconsider()
+		d.targets.Listen(ctx, d.config(), d.initiatorsOf(d.config()))
+	})
+}
+
+// pkeysOf are the P_Keys of a configuration's partitions, with the bit of full members where this host is one.
+func pkeysOf(c *config.Config, own string) (keys []uint16) {
+	for _, p := range c.Partitions {
+		m := p.Own
+		if m == partition.None {
+			m = p.Members[own]
+		}
+		if m != partition.None {
+			keys = append(keys, uint16(p.PKey.As(m)))
+		}
+	}
+	return keys
+}

@@ -163,3 +163,62 @@ func TestFabricIsShown(t *testing.T) {
 	eventually(t, "alpha hears of it", func() bool { return strings.Contains(alpha.log.String(), `event="host down" host=beta`) })
 	t.Logf("after %v", time.Since(started))
 }
+
+// A manager takes a host out of a partition, also for a daemon that is started anew, and lets it in again.
+func TestManagerTakesAHostOutOfAPartition(t *testing.T) {
+	alpha, beta := labPair(t, "tcp")
+	for _, x := range []struct {
+		on   *host
+		more string
+	}{{alpha, "fabric: {managers: [127.0.0.2], identity: 127.0.0.2}\n"}, {beta, "fabric: {managers: [127.0.0.2], identity: 127.0.0.3, agent: true}\n"}} {
+		main, err := os.ReadFile(x.on.conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.on.write("ironwarp.yaml", string(main)+x.more)
+		if _, err := x.on.api.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "beta is in the fabric", func() bool {
+		s, err := beta.api.Fabric(t.Context())
+		return err == nil && s.Master == "127.0.0.2"
+	})
+	if err := alpha.attachIn("lab", "docs"); err != nil {
+		t.Fatal(err)
+	}
+	c := alpha.nbd("docs")
+	ok(t, c, cmdWrite, 0, 4096, make([]byte, 4096))
+	restrict := func(q api.FabricPartitionsRequest) {
+		t.Helper()
+		q.Peer = "beta"
+		if err := alpha.api.SetFabricPartitions(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inLab := func(h *host) bool {
+		for _, s := range h.d.streams() {
+			if s.Partition == "lab" {
+				return true
+			}
+		}
+		return false
+	}
+	restrict(api.FabricPartitionsRequest{Partitions: []string{"thin"}})
+	eventually(t, "streams of the partition end", func() bool { return !inLab(beta) })
+	beta.stop()
+	beta.start()
+	eventually(t, "beta is in the fabric again", func() bool {
+		s, err := beta.api.Fabric(t.Context())
+		return err == nil && s.Master == "127.0.0.2"
+	})
+	if inLab(beta) {
+		t.Error("a daemon that was started anew is in the partition")
+	}
+	if err := alpha.api.SetFabricPartitions(t.Context(), api.FabricPartitionsRequest{Peer: "beta", Partitions: []string{"nowhere"}}); err == nil || !strings.Contains(err.Error(), "no partition") {
+		t.Errorf("a partition that is not there: %v", err)
+	}
+	restrict(api.FabricPartitionsRequest{All: true})
+	eventually(t, "the disk goes on", func() bool { return inLab(beta) })
+	ok(t, c, cmdRead, 0, 4096, nil)
+}

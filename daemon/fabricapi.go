@@ -12,6 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/directory"
 	"github.com/ironwarp/ironwarp/fabric/conf"
 	"github.com/ironwarp/ironwarp/fabric/mad"
+	"github.com/ironwarp/ironwarp/fabric/partition"
 	"github.com/ironwarp/ironwarp/fabric/sa"
 )
 
@@ -38,6 +39,9 @@ func (d *Daemon) fabricRoutes(mux *http.ServeMux) {
 	})
 	post(mux, "POST /v1/fabric/keys", func(r *http.Request, q api.FabricKeyRequest) (api.FabricKeys, error) {
 		return d.rotateKeys(r.Context(), q)
+	})
+	post(mux, "POST /v1/fabric/partitions", func(r *http.Request, q api.FabricPartitionsRequest) (any, error) {
+		return struct{}{}, d.restrictHost(r.Context(), q)
 	})
 	post(mux, "POST /v1/fabric/drain", func(r *http.Request, q api.FabricDrainRequest) (any, error) {
 		return struct{}{}, d.drainHost(r.Context(), q)
@@ -229,4 +233,26 @@ func (d *Daemon) drainHost(ctx context.Context, q api.FabricDrainRequest) error 
 		return err
 	}
 	return fabricError(d.directory.Drain(ctx, directory.GUIDOf(p.cfg.Identity()), q.Drain))
+}
+
+// restrictHost has a host be in some of its partitions alone, as what it is in them by this host's configuration.
+func (d *Daemon) restrictHost(ctx context.Context, q api.FabricPartitionsRequest) error {
+	p, err := d.findPeer(q.Peer)
+	if err != nil {
+		return err
+	}
+	c, id := d.config(), p.cfg.Identity()
+	keys := []uint16{}
+	for _, name := range q.Partitions {
+		of, ok := c.Partition(name)
+		if !ok || of.Members[id] == partition.None {
+			return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("this host has no partition %q of which %s is a member", name, q.Peer), Fix: "`ironwarp partition ls` lists its partitions"}
+		}
+	}
+	for _, of := range c.Partitions {
+		if m := of.Members[id]; m != partition.None && (q.All || slices.Contains(q.Partitions, of.Name)) {
+			keys = append(keys, uint16(of.PKey.As(m)))
+		}
+	}
+	return fabricError(d.directory.SetPartitions(ctx, directory.GUIDOf(id), keys))
 }

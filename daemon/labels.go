@@ -75,11 +75,12 @@ func ownLabel() string {
 // ends what may not be any more: in that order, so that nothing that is made meanwhile is forgotten. changing is held.
 func (d *Daemon) applyPartitions(next *config.Config) {
 	decider, kernel := deciderOf(next)
+	left := d.leftPartitions(next)
 	linked := map[string]map[string]bool{} // by partition and identity
 	for _, c := range next.Peers {
 		id := string(newPeer(c).identity)
 		for _, q := range c.Partitions {
-			if q.Linked() {
+			if partition.Links(min(q.Own, left[q.Name]), q.Theirs) {
 				if linked[q.Name] == nil {
 					linked[q.Name] = map[string]bool{}
 				}
@@ -87,7 +88,7 @@ func (d *Daemon) applyPartitions(next *config.Config) {
 			}
 		}
 	}
-	d.partitions.Publish(&partition.Snapshot{Table: next.PartitionTable(), Decider: decider, Default: cmp.Or(next.Labels.Default, ownLabel()),
+	d.partitions.Publish(&partition.Snapshot{Table: partition.NewTable(partitionsIn(next, left)), Decider: decider, Default: cmp.Or(next.Labels.Default, ownLabel()),
 		Links: func(name, peer string) bool { return linked[name][peer] }})
 	for _, name := range config.ServiceNames() {
 		d.dev.SetLabel(d.ulps[name], next.ServiceLabel(name))
@@ -109,6 +110,33 @@ func (d *Daemon) applyPartitions(next *config.Config) {
 		d.log.Warn("INSECURE: the policy of partitions is permissive: what it denies is logged, and let pass", "policy", decider.Source())
 	}
 	d.endDenied()
+}
+
+// leftPartitions are the most that this host may be in its partitions: what the managers of the fabric have left to it.
+func (d *Daemon) leftPartitions(c *config.Config) map[string]partition.Membership {
+	keys, all := d.directory.Partitions()
+	left := map[string]partition.Membership{}
+	for _, p := range c.Partitions {
+		if all {
+			left[p.Name] = partition.Full
+		}
+		for _, k := range keys {
+			if key := partition.PKey(k); key.Base() == p.PKey.Base() {
+				left[p.Name] = key.Membership()
+			}
+		}
+	}
+	return left
+}
+
+// partitionsIn are the partitions of a configuration that this host is in.
+func partitionsIn(c *config.Config, left map[string]partition.Membership) (all []partition.Partition) {
+	for _, p := range c.Partitions {
+		if left[p.Name] != partition.None {
+			all = append(all, p.Partition)
+		}
+	}
+	return all
 }
 
 // closeLabels ends hearing what decided before.

@@ -82,6 +82,7 @@ func (d *Daemon) applyConfig(ctx context.Context, old, next *config.Config) []st
 		say("listen addresses changed")
 	}
 	// Whoever may not go on is cut off before anything is waited for.
+	changed = append(changed, d.applyFabric(next)...) // before the partitions, of which its managers may have taken some
 	d.applyPartitions(next)
 	d.cutOffChanged(next)
 	// A listener goes before the guard of its link: the kernel answers a SYN in clear.
@@ -135,7 +136,6 @@ func (d *Daemon) applyConfig(ctx context.Context, old, next *config.Config) []st
 	d.setUpPeers(ctx, added, false)
 	changed = append(changed, d.applyULPs(next)...)
 	d.programs.Reconsider()
-	changed = append(changed, d.applyFabric(next)...)
 	d.disks.RestoreOrphans()
 	if forgot {
 		d.disks.SaveOrLog()

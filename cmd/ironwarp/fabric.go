@@ -32,6 +32,11 @@ func (w *ironwarp) fabricCommand() *cli.Command {
 				Flags: remote(&cli.BoolFlag{Name: "off", Usage: "have it take them again"}), Action: w.fabricDrain,
 			},
 			{
+				Name: "restrict", Usage: "have a host be in some of its partitions alone, through its agent; on a manager", ArgsUsage: "PEER [PARTITION]...", BashComplete: w.completePeers,
+				Description: "What the host has in other partitions ends. Without a name it is in none. It comes into no partition that its own configuration does not have.",
+				Flags:       remote(&cli.BoolFlag{Name: "all", Usage: "have it be in all of them again"}), Action: w.fabricRestrict,
+			},
+			{
 				Name: "keys", Usage: "management keys",
 				Subcommands: []*cli.Command{{
 					Name: "rotate", Usage: "make new keys in this manager's files, and give the agents theirs", ArgsUsage: "[m_key|sm_key|sa_key]...",
@@ -204,6 +209,26 @@ func (w *ironwarp) fabricDrain(c *cli.Context) error {
 			w.printf("%s takes no new streams; those that are up go on\n", q.Peer)
 		} else {
 			w.printf("%s takes new streams again\n", q.Peer)
+		}
+	})
+}
+
+func (w *ironwarp) fabricRestrict(c *cli.Context) error {
+	q := api.FabricPartitionsRequest{Peer: c.Args().First(), Partitions: c.Args().Tail(), All: c.Bool("all")}
+	if q.All && len(q.Partitions) > 0 {
+		return &usageError{msg: "all partitions, or some", fix: "leave --all or the names out"}
+	}
+	if err := w.client(c).SetFabricPartitions(c.Context, q); err != nil {
+		return err
+	}
+	return w.print(c, q, func() {
+		switch {
+		case q.All:
+			w.printf("%s is in all of its partitions\n", q.Peer)
+		case len(q.Partitions) == 0:
+			w.printf("%s is in no partition\n", q.Peer)
+		default:
+			w.printf("%s is in %s alone\n", q.Peer, strings.Join(q.Partitions, ", "))
 		}
 	})
 }

@@ -111,6 +111,13 @@ type FabricDrainRequest struct {
 	Drain bool   `json:"drain"`
 }
 
+// FabricPartitionsRequest has a host of the fabric be in these of its partitions alone.
+type FabricPartitionsRequest struct {
+	Peer       string   `json:"peer"`
+	Partitions []string `json:"partitions"`
+	All        bool     `json:"all"` // in all of which this host's configuration has it as a member
+}
+
 // Fabric describes this host's part in a fabric. It fails as each call does.
 func (c *Client) Fabric(ctx context.Context) (v FabricStatus, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/fabric", nil, &v)
@@ -155,6 +162,12 @@ func (c *Client) FabricDrops(ctx context.Context) (v []FabricDrops, err error) {
 // RotateFabricKeys makes new keys, and gives agents theirs. It fails as FabricSubscriptions does.
 func (c *Client) RotateFabricKeys(ctx context.Context, q FabricKeyRequest) (v FabricKeys, err error) {
 	return v, c.call(ctx, http.MethodPost, "/v1/fabric/keys", q, &v)
+}
+
+// SetFabricPartitions has a host be in these of its partitions alone. It fails as DrainFabricHost does, with CodeNotFound for a
+// partition that this host does not have.
+func (c *Client) SetFabricPartitions(ctx context.Context, q FabricPartitionsRequest) error {
+	return c.call(ctx, http.MethodPost, "/v1/fabric/partitions", q, nil)
 }
 
 // DrainFabricHost has a host take no new streams, or take them again. It fails as FabricSubscriptions does, and

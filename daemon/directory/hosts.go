@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -122,22 +123,46 @@ func (k *keeper) open(ctx context.Context, h *host) (info mad.PortInfo, key mad.
 
 // askPortInfo gets or sets the PortInfo of a host. It fails with ErrSilence, a *StatusError, and ctx's error.
 func (k *keeper) askPortInfo(ctx context.Context, h *host, method mad.Method, key mad.Key, to *mad.PortInfo) (info mad.PortInfo, err error) {
-	smp := mad.SMP{Header: mad.Header{Class: mad.ClassSubn, ClassVersion: mad.SMPClassVersion, Method: method, Attribute: mad.AttrPortInfo, Modifier: 1}, MKey: key}
+	smp := mad.SMP{Header: smpHeader(method, mad.AttrPortInfo, 1), MKey: key}
 	if to != nil {
 		copy(smp.Data[:], to.Append(nil))
 	}
-	got, err := k.call.askTimes(ctx, h.port, k.packet(h, smp.MAD()), agentAsks)
+	times := asks
+	if method == mad.MethodGet {
+		times = agentAsks // there may be no agent, or another key opens it
+	}
+	answer, err := k.askAgent(ctx, h, smp, times)
 	if err != nil {
 		return info, err
 	}
-	answer, err := mad.ParseSMP(&got)
+	return mad.ParsePortInfo(answer.Data[:mad.PortInfoLen])
+}
+
+func smpHeader(method mad.Method, attr mad.Attribute, modifier uint32) mad.Header {
+	return mad.Header{Class: mad.ClassSubn, ClassVersion: mad.SMPClassVersion, Method: method, Attribute: attr, Modifier: modifier}
+}
+
+// askAgent asks a host's agent so often at most. It fails with ErrSilence, a *StatusError, and ctx's error.
+func (k *keeper) askAgent(ctx context.Context, h *host, smp mad.SMP, times int) (answer mad.SMP, err error) {
+	got, err := k.call.askTimes(ctx, h.port, k.packet(h, smp.MAD()), times)
+	if err != nil {
+		return answer, err
+	}
+	answer, err = mad.ParseSMP(&got)
 	if err == nil && answer.Status != mad.StatusOK {
-		err = &StatusError{method, mad.AttrPortInfo.Name(mad.ClassSubn), answer.Status}
+		err = &StatusError{smp.Method, smp.Attribute.Name(mad.ClassSubn), answer.Status}
 	}
-	if err == nil {
-		info, err = mad.ParsePortInfo(answer.Data[:mad.PortInfoLen])
+	return answer, err
+}
+
+// hostOf is a host that has a stream with this manager. It fails with errNoHost.
+func (k *keeper) hostOf(guid mad.GUID) (*host, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if h := k.hosts[guid]; h != nil && h.link != nil {
+		return h, nil
 	}
-	return info, err
+	return nil, errNoHost
 }
 
 // packet is a MAD from this manager to a host.
@@ -181,11 +206,9 @@ func (k *keeper) manage(ctx context.Context, h *host) error {
 
 // drain has a host take no new streams, or take them again. It fails as manage does, and with errNoHost.
 func (k *keeper) drain(ctx context.Context, guid mad.GUID, on bool) error {
-	k.mu.Lock()
-	h := k.hosts[guid]
-	k.mu.Unlock()
-	if h == nil || h.link == nil {
-		return errNoHost
+	h, err := k.hostOf(guid)
+	if err != nil {
+		return err
 	}
 	info, key, err := k.open(ctx, h)
 	if err != nil {
@@ -207,6 +230,48 @@ func (d *Directory) Drain(ctx context.Context, guid mad.GUID, on bool) error {
 		return err
 	}
 	return k.drain(ctx, guid, on)
+}
+
+// SetPartitions has a host of the fabric be in these partitions of its configuration alone, by P_Keys with the bit of full members. It fails as Drain does;
+// a host's agent refuses partitions that its configuration does not have.
+func (d *Directory) SetPartitions(ctx context.Context, guid mad.GUID, keys []uint16) error {
+	k, err := d.asMaster()
+	if err != nil {
+		return err
+	}
+	return k.setPartitions(ctx, guid, keys)
+}
+
+func (k *keeper) setPartitions(ctx context.Context, guid mad.GUID, keys []uint16) error {
+	h, err := k.hostOf(guid)
+	if err != nil {
+		return err
+	}
+	_, key, err := k.open(ctx, h)
+	if err != nil {
+		return err
+	}
+	node, err := k.askAgent(ctx, h, mad.SMP{Header: smpHeader(mad.MethodGet, mad.AttrNodeInfo, 0), MKey: key}, asks)
+	if err != nil {
+		return err
+	}
+	info, err := mad.ParseNodeInfo(node.Data[:mad.NodeInfoLen])
+	if err != nil {
+		return err
+	}
+	if len(keys) > int(info.PartitionCap) {
+		return fmt.Errorf("the host has room for %d partitions, not for %d", info.PartitionCap, len(keys))
+	}
+	for block := range (int(info.PartitionCap) + mad.PKeysPerBlock - 1) / mad.PKeysPerBlock {
+		var table mad.PKeyTable
+		copy(table.PKeys[:], keys[min(len(keys), block*mad.PKeysPerBlock):])
+		smp := mad.SMP{Header: smpHeader(mad.MethodSet, mad.AttrPKeyTable, uint32(block)), MKey: key}
+		copy(smp.Data[:], table.Append(nil))
+		if _, err := k.askAgent(ctx, h, smp, asks); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // asMaster is this host's directory, if that is the fabric's. It fails with ErrNotMaster.

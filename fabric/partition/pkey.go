@@ -16,6 +16,17 @@ const (
 	fullMember  PKey = 0x8000
 )
 
+// Membership is that of who has the key.
+func (k PKey) Membership() Membership {
+	switch {
+	case k.Base() == 0:
+		return None
+	case k == k.Base():
+		return Limited
+	}
+	return Full
+}
+
 // Base is the key without the membership bit.
 func (k PKey) Base() PKey { return k &^ fullMember }
 
