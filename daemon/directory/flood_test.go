@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,4 +169,44 @@ func TestSetThatCanNotBeKept(t *testing.T) {
 func (d *Directory) keeping() *keeper {
 	_, k := d.roles()
 	return k
+}
+
+// refuses is an agent that refuses what it is asked, and counts.
+type refuses struct {
+	host  *testHost
+	asked *atomic.Int32
+}
+
+func (a refuses) Receive(l *gsi.Link, message []byte) {
+	p, err := mad.ParsePacket(message)
+	if err != nil || p.MAD.Class() != mad.ClassSubn {
+		return
+	}
+	smp, err := mad.ParseSMP(&p.MAD)
+	if err != nil || smp.Method != mad.MethodGet {
+		return
+	}
+	a.asked.Add(1)
+	answer := smp.Answer(mad.StatusUnsupportedAttribute)
+	b := (&mad.Packet{MAD: answer.MAD()}).Append(nil)
+	go l.Send(a.host.site.t.Context(), b)
+}
+
+// A host that comes again and again has its own agent looked for, and not those of all others.
+func TestHostThatReconnectsHasNoOthersAsked(t *testing.T) {
+	s := newSite(t, "alpha", "beta", "gamma")
+	alpha, beta, gamma := s.hosts[0], s.hosts[1], s.hosts[2]
+	alpha.start(settings(t, "", map[conf.KeyName]mad.Key{conf.MKey: 0x1234}), "alpha")
+	alpha.awaitMaster()
+	var ofBeta, ofGamma atomic.Int32
+	beta.speak("alpha", refuses{beta, &ofBeta})
+	until(t, func() bool { return ofBeta.Load() > 0 })
+	for n := range int32(20) {
+		r := gamma.speak("alpha", refuses{gamma, &ofGamma})
+		until(t, func() bool { return ofGamma.Load() > n })
+		r.Close()
+	}
+	if n := ofBeta.Load(); n > 3 {
+		t.Errorf("one host came %d times, and another was asked %d times", ofGamma.Load(), n)
+	}
 }

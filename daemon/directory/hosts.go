@@ -52,26 +52,40 @@ func (k *keeper) manageAll(ctx context.Context) {
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for {
-		k.manageOnce(ctx)
+	for all := true; ; {
+		k.manageOnce(ctx, all)
 		select {
 		case <-ctx.Done():
 			return
 		case <-k.joined:
+			all = false
 		case <-tick.C:
+			all = true
 		}
 	}
 }
 
-func (k *keeper) manageOnce(ctx context.Context) {
+// manageOnce gives agents their keys: all, or those of the hosts that have come since, of whom one that comes again and again is not to
+// have all others asked.
+func (k *keeper) manageOnce(ctx context.Context, all bool) {
 	k.managing.Lock()
 	defer k.managing.Unlock()
 	if k.rotated || !k.plan.Settings.HasMKey() || !k.d.manages().isMaster() {
 		return
 	}
-	for guid, err := range k.eachHost(ctx, k.manage) {
+	k.mu.Lock()
+	fresh := k.fresh
+	k.fresh = map[mad.GUID]bool{}
+	k.mu.Unlock()
+	do := func(ctx context.Context, h *host) error {
+		if !all && !fresh[h.GUID] {
+			return nil
+		}
+		return k.manage(ctx, h)
+	}
+	for guid, err := range k.eachHost(ctx, do) {
 		if !errors.Is(err, ErrNoAgent) && ctx.Err() == nil {
-			k.d.cfg.Log.Warn("fabric: a host's agent does not take its keys", "host", k.d.name(guid), "error", err)
+			k.d.cfg.Log.Warn("fabric: a host's agent does not take its keys", "peer", k.d.name(guid), "error", err)
 		}
 	}
 }

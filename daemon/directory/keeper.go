@@ -39,6 +39,7 @@ type keeper struct {
 	sa    *sa.Server
 	hosts map[mad.GUID]*host
 	traps map[mad.GUID]*rate.Bucket // of hosts, also of those that are away: a new stream is no new allowance
+	fresh map[mad.GUID]bool         // hosts whose agents have not been looked at since they came
 	ended bool
 }
 
@@ -51,7 +52,7 @@ type host struct {
 
 // newKeeper makes a directory without hosts. It fails as conf.LoadPortKeys does.
 func newKeeper(d *Directory, plan *Plan) (*keeper, error) {
-	k := &keeper{d: d, plan: plan, call: newCalls(), joined: make(chan struct{}, 1), hosts: map[mad.GUID]*host{}, traps: map[mad.GUID]*rate.Bucket{}}
+	k := &keeper{d: d, plan: plan, call: newCalls(), joined: make(chan struct{}, 1), hosts: map[mad.GUID]*host{}, traps: map[mad.GUID]*rate.Bucket{}, fresh: map[mad.GUID]bool{}}
 	s := plan.Settings
 	var err error
 	if k.portKeys, err = conf.LoadPortKeys(filepath.Join(plan.StateDir, "fabric-ports.key")); err != nil {
@@ -126,7 +127,7 @@ func (k *keeper) join(h *host) bool {
 	lid, out, err := k.sa.PortUp(time.Now(), sa.Port{GUID: h.GUID, Name: h.Peer, Router: k.plan.routes(h.GUID)})
 	if err == nil {
 		h.lid = lid
-		k.hosts[h.GUID] = h
+		k.hosts[h.GUID], k.fresh[h.GUID] = h, true
 	}
 	k.mu.Unlock()
 	if err != nil {
