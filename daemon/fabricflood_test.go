@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -105,5 +107,39 @@ func TestULPInAFabric(t *testing.T) {
 	}
 	if at, err := c.Attach(t.Context(), api.AttachRequest{Service: "open"}, nil); err != nil || at.Name() != "beta/open" {
 		t.Errorf("%+v, %v", at, err)
+	}
+}
+
+// A directory that says that a disk is elsewhere has nobody read or write another disk than he had: it stays while it is to be had where it was, and
+// while it is used.
+func TestLiesAboutWhereADiskIs(t *testing.T) {
+	hosts := newFabric(t, "alpha", "beta", "gamma")
+	alpha, beta, gamma := hosts["alpha"], hosts["beta"], hosts["gamma"]
+	beta.exportTo(api.ExportSpec{Name: "disk", Path: beta.image("disk.img", 1<<20), Allow: []string{"gamma"}})
+	eventually(t, "the directory has the disk", func() bool { return strings.Join(gamma.services("disk"), " ") == "beta:disk" })
+	if _, err := gamma.api.Attach(t.Context(), api.AttachRequest{Service: "disk"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	alpha.exportTo(api.ExportSpec{Name: "disk", Path: alpha.image("disk.img", 1<<20), Allow: []string{"gamma"}})
+	stays := func(when string) {
+		t.Helper()
+		if moved := gamma.d.disks.Move(t.Context(), "disk", "alpha", "disk"); len(moved) > 0 {
+			t.Errorf("%s it moves to %v", when, moved)
+		}
+		if at, err := gamma.api.Attachments(t.Context()); err != nil || len(at) != 1 || at[0].Name() != "beta/disk" {
+			t.Errorf("%s there is %+v, %v", when, at, err)
+		}
+	}
+	stays("while it is offered where it was")
+	used := gamma.nbd("disk")
+	defer used.Conn.Close()
+	written := bytes.Repeat([]byte{7}, 512)
+	ok(t, used, cmdWrite, 0, 512, written)
+	if err := beta.api.RemoveExport(t.Context(), "disk", true); err != nil {
+		t.Fatal(err)
+	}
+	stays("while it is used")
+	if image, err := os.ReadFile(filepath.Join(alpha.dir, "disk.img")); err != nil || bytes.Contains(image, written) {
+		t.Errorf("what was written to one disk is on another: %v", err)
 	}
 }

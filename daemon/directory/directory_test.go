@@ -35,11 +35,13 @@ type testHost struct {
 	site *site
 	name string
 	net  *verbstest.Host
+	dev  *verbs.Device
 	ulp  *verbs.ULP
 	dir  *Directory
 
 	state string     // directory of what is kept
 	agent bool       // of the next start
+	port  uint16     // at which it looks for managers
 	logMu sync.Mutex // guards the field below it
 	log   bytes.Buffer
 
@@ -64,11 +66,12 @@ func newSite(t *testing.T, names ...string) *site {
 
 func (s *site) add(name string) *testHost {
 	t := s.t
-	h := &testHost{site: s, name: name, net: s.net.Host(name), changed: make(chan struct{}), state: t.TempDir()}
+	h := &testHost{site: s, name: name, net: s.net.Host(name), changed: make(chan struct{}), state: t.TempDir(), port: 7471}
 	dev, err := verbs.Open(verbs.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.dev = dev
 	if h.ulp, err = dev.NewULP("fabric", verbs.ULPConfig{Privileged: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +81,7 @@ func (s *site) add(name string) *testHost {
 		Log: slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), h), nil)),
 		Run: func(f func(context.Context)) { wg.Go(func() { f(ctx) }) },
 		Dial: func(ctx context.Context, peer string, lh gsi.Handler) (*gsi.Link, error) {
-			return gsi.Dial(ctx, h.ulp, verbs.DialConfig{Remote: s.host(peer).net.Addr(7471), Transport: h.net.Transport()}, lh)
+			return gsi.Dial(ctx, h.ulp, verbs.DialConfig{Remote: s.host(peer).net.Addr(h.port), Transport: h.net.Transport()}, lh)
 		},
 		Services: func() []Service { h.mu.Lock(); defer h.mu.Unlock(); return slices.Clone(h.services) },
 		VPorts:   func() []mad.GUID { h.mu.Lock(); defer h.mu.Unlock(); return slices.Clone(h.vports) },
