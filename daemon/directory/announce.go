@@ -72,6 +72,9 @@ func (m *member) inform(ctx context.Context, have *announced, all bool) error {
 		}
 		if _, err := m.ask(ctx, have.at, 0, m.sa(mad.MethodDelete, mad.AttrServiceRecord, serviceRID|mad.ServiceMaskKey, r)); err != nil && !isStatus(err, mad.StatusNoRecords) {
 			errs = append(errs, err)
+			if errors.Is(err, ErrSilence) {
+				break // it takes as long for each of them
+			}
 			continue
 		}
 		delete(have.services, id)

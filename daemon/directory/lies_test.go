@@ -18,32 +18,39 @@ import (
 type falseManager struct {
 	host   *testHost
 	answer func(l *gsi.Link, sa mad.SA) []mad.MAD // to a request of the SA
-	stream chan *gsi.Link                         // of the host that it lies to, capacity 1
+	stream chan *gsi.Link                         // of the host that it lies to, the last ones
 	wg     sync.WaitGroup
 }
 
 // lie has a host of the site be such a manager, and another one its member.
 func (s *site) lie(of, to string, answer func(l *gsi.Link, sa mad.SA) []mad.MAD) (*falseManager, *testHost) {
-	x := &falseManager{host: s.host(of), answer: answer, stream: make(chan *gsi.Link, 1)}
+	x := &falseManager{host: s.host(of), answer: answer, stream: make(chan *gsi.Link, 64)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ln, err := x.host.dev.Listen(ctx, x.host.net.Addr(7472), verbs.ListenConfig{Transport: x.host.net.Transport()})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	x.wg.Go(func() {
+	accepting := make(chan []*gsi.Link, 1) // at its end: all streams
+	go func() {
+		var all []*gsi.Link
+		defer func() { accepting <- all }()
 		for {
 			cr, err := ln.Accept(ctx)
 			if err != nil {
 				return
 			}
 			if l, err := gsi.Accept(ctx, x.host.ulp, cr, x); err == nil {
+				all = append(all, l)
 				x.stream <- l
 			}
 		}
-	})
+	}()
 	s.t.Cleanup(func() {
 		cancel()
 		ln.Close()
+		for _, l := range <-accepting {
+			l.Close()
+		}
 		x.wg.Wait()
 	})
 	member := s.host(to)
@@ -201,5 +208,67 @@ func TestTablesThatLie(t *testing.T) {
 				t.Error("the stream has ended")
 			}
 		})
+	}
+}
+
+// A manager whose stream ends while it is asked holds nobody up.
+func TestQuestionWhoseStreamEnds(t *testing.T) {
+	s := newSite(t, "alpha", "beta")
+	asked := make(chan struct{}, 16)
+	x, beta := s.lie("alpha", "beta", taken(func(sa mad.SA) []mad.MAD { asked <- struct{}{}; return nil }))
+	done := make(chan error)
+	for _, ask := range []func() error{
+		func() error { _, err := beta.dir.Lookup(t.Context(), "disk", 0); return err },
+		func() error { _, err := beta.dir.Services(t.Context()); return err },
+	} {
+		beta.awaitMaster()
+		go func() { done <- ask() }()
+		<-asked
+		begun := time.Now()
+		(<-x.stream).QP().Abort(errors.New("the manager is gone"))
+		if err := <-done; !errors.Is(err, ErrNoMaster) || time.Since(begun) > askTime {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+		until(t, func() bool { return !beta.connected() })
+	}
+}
+
+// A manager that takes what is announced and answers no Delete costs its host the time of one silence, and not of one for each.
+func TestManagerThatDeletesNothing(t *testing.T) {
+	s := newSite(t, "alpha", "beta")
+	var mu sync.Mutex // guards the field below it
+	has := map[string]bool{}
+	_, beta := s.lie("alpha", "beta", func(_ *gsi.Link, sa mad.SA) []mad.MAD {
+		if sa.Method != mad.MethodSet {
+			return nil
+		}
+		if r, err := mad.ParseServiceRecord(sa.Data[:mad.ServiceRecordLen]); err == nil && sa.Attribute == mad.AttrServiceRecord {
+			mu.Lock()
+			has[r.Name.String()] = true
+			mu.Unlock()
+		}
+		a := sa.Answer(mad.StatusOK)
+		a.Data = sa.Data
+		return []mad.MAD{a.MAD()}
+	})
+	known := func(names ...string) func() bool {
+		return func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, name := range names {
+				if !has[name] {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	beta.announce(Service{Name: "a", Kind: Export}, Service{Name: "b", Kind: Export}, Service{Name: "c", Kind: Export})
+	until(t, known("a", "b", "c"))
+	begun := time.Now()
+	beta.announce(Service{Name: "new", Kind: Export})
+	until(t, known("new"))
+	if took := time.Since(begun); took > 2*asks*askTime {
+		t.Errorf("the new service is announced after %v", took)
 	}
 }

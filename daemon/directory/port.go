@@ -20,6 +20,14 @@ func newPort(guid mad.GUID) *port {
 	return &port{guid: guid, in: make(chan mad.Packet, queue), out: make(chan mad.Packet, queue)}
 }
 
+// ended is closed when the way has ended; that of this host itself does not.
+func (p *port) ended() <-chan struct{} {
+	if p.link == nil {
+		return nil
+	}
+	return p.link.Done()
+}
+
 // Receive implements gsi.Handler.
 func (p *port) Receive(_ *gsi.Link, message []byte) {
 	packet, err := mad.ParsePacket(message)

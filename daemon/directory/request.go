@@ -15,6 +15,9 @@ import (
 // ErrSilence: a manager has not answered.
 var ErrSilence = errors.New("the directory has not answered: it drops in silence what it does not permit; `ironwarp fabric drops` there shows what")
 
+// errStreamEnded: the stream with the manager has ended before its answer came. It matches ErrNoMaster.
+var errStreamEnded = fmt.Errorf("the stream with the manager has ended before it answered: %w", ErrNoMaster)
+
 // ErrNoMaster: no manager that can be reached is the master.
 var ErrNoMaster = errors.New("no manager of the fabric that is the master can be reached; `ironwarp fabric managers` shows why")
 
@@ -94,8 +97,8 @@ func (c *calls) take(from *port, m *mad.MAD) (reply mad.MAD, send, ok bool) {
 	return reply, send, true
 }
 
-// ask makes a request of a host and returns the answer; packet's transaction is set here. It fails with ErrSilence, and with ctx's
-// error.
+// ask makes a request of a host and returns the answer; packet's transaction is set here. It fails with ErrSilence, with ErrNoMaster when
+// the stream has ended, and with ctx's error.
 func (c *calls) ask(ctx context.Context, of *port, packet mad.Packet) (mad.MAD, error) {
 	return c.askTimes(ctx, of, packet, asks)
 }
@@ -113,6 +116,8 @@ func (c *calls) askTimes(ctx context.Context, of *port, packet mad.Packet, times
 		case m := <-one.answer:
 			return m, nil
 		case <-time.After(askTime):
+		case <-of.ended():
+			return mad.MAD{}, errStreamEnded
 		case <-ctx.Done():
 			return mad.MAD{}, ctx.Err()
 		}
@@ -132,6 +137,8 @@ func (c *calls) askTable(ctx context.Context, of *port, packet mad.Packet) (head
 	defer cancel()
 	select {
 	case <-one.answer:
+	case <-of.ended():
+		return head, nil, errStreamEnded
 	case <-ctx.Done():
 		return head, nil, context.Cause(ctx)
 	}
