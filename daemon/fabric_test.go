@@ -140,6 +140,10 @@ func TestFabricIsShown(t *testing.T) {
 		s, err := beta.api.Fabric(t.Context())
 		return err == nil && s.Master == "127.0.1.1"
 	})
+	eventually(t, "alpha has found out that it is the master", func() bool {
+		s, err := alpha.api.Fabric(t.Context())
+		return err == nil && s.Master == "127.0.1.1"
+	})
 	s, err := alpha.api.Fabric(t.Context())
 	if err != nil || !s.Manager || s.GUID != directory.GUIDOf("127.0.1.1").String() || len(s.Managers) != 1 || s.Managers[0].State != "master" {
 		t.Errorf("the manager shows %+v, %v", s, err)
@@ -221,4 +225,21 @@ func TestManagerTakesAHostOutOfAPartition(t *testing.T) {
 	restrict(api.FabricPartitionsRequest{All: true})
 	eventually(t, "the disk goes on", func() bool { return inLab(beta) })
 	ok(t, c, cmdRead, 0, 4096, nil)
+}
+
+// Who closes the daemon waits for what hears of changes, with the lock that a change needs.
+func TestChangeThatIsHeardDoesNotHoldUpTheEnd(t *testing.T) {
+	h := newHost(t, "")
+	h.d.changing.Lock()
+	closed := make(chan error, 1)
+	go func() { closed <- h.d.Close() }()
+	eventually(t, "the daemon is being closed", func() bool { return h.d.ctx.Err() != nil })
+	time.Sleep(200 * time.Millisecond) // it waits for the lock
+	h.d.onPKeys(nil)                   // cannot be made while another change is
+	h.d.changing.Unlock()
+	select {
+	case <-closed:
+	case <-time.After(20 * time.Second):
+		t.Error("the daemon does not end")
+	}
 }
