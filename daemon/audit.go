@@ -18,6 +18,9 @@ import (
 func (d *Daemon) audit(ctx context.Context) api.Audit {
 	c := d.config()
 	s := &audit.Snapshot{Config: c, Peers: d.describePeers(), Resources: d.Resources(), Files: controlFiles(c), Weakened: weakened, Permissive: d.permissive()}
+	if fabric := d.fabricStatus(); fabric.Enabled {
+		s.Fabric = &fabric
+	}
 	if slices.ContainsFunc(c.Peers, func(p config.Peer) bool { return p.Protection == config.ProtectIPsec }) {
 		s.Block = guard.CanBlock()
 		s.Holes = d.guardHoles(c)
@@ -65,6 +68,9 @@ func controlFiles(c *config.Config) []audit.File {
 	}
 	for _, t := range c.Targets {
 		paths = append(paths, t.Origin.File)
+	}
+	if c.Fabric.Enabled() {
+		paths = append(paths, c.FabricFile())
 	}
 	for _, p := range slices.Clone(paths) {
 		paths = append(paths, filepath.Dir(p))

@@ -69,8 +69,8 @@ func (k *credentials) equal(o *credentials) bool {
 }
 
 // Unusable lists the parts of a configuration with which a daemon starts and that it
-// cannot use: peers whose secret or certificates cannot be read, and ULPs of users who
-// do not exist.
+// cannot use: peers whose secret or certificates cannot be read, ULPs of users who
+// do not exist, and the fabric's settings if they have faults.
 func Unusable(c *config.Config) []*api.Error {
 	var out []*api.Error
 	for _, p := range c.Peers {
@@ -95,6 +95,9 @@ func Unusable(c *config.Config) []*api.Error {
 		if e := ulpProblem(u); e != nil {
 			out = append(out, e)
 		}
+	}
+	if _, err := fabricSettings(c); err != nil {
+		out = append(out, fabricProblem(err))
 	}
 	return out
 }

@@ -59,15 +59,18 @@ func (d *Daemon) newDirectory() *directory.Directory {
 
 // applyFabric gives this host the part in the fabric that a configuration says, and says what is different. changing is held.
 func (d *Daemon) applyFabric(next *config.Config) []string {
-	plan, err := d.fabricPlan(next)
-	d.fabric.problem.Store(nil)
+	settings, err := fabricSettings(next)
+	d.fabric.problem.Store(fabricProblem(err))
 	if err != nil {
-		// It goes on as it was: a file with a fault must not take the directory away from others.
-		e := &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("the fabric's settings are not applied: %v", err), Fix: "correct the file, then `ironwarp reload`"}
-		d.fabric.problem.Store(e)
 		d.log.Error("the fabric's settings are not applied", "error", err)
-		return nil
+		if d.fabric.plan == nil || len(d.fabric.plan.Managers) == 0 {
+			return nil // without settings there is no part: those of an empty file have no keys
+		}
+		// It goes on with those that it has: a file with a fault must not take the directory away from others, nor keep on what
+		// the configuration has switched off meanwhile.
+		settings = d.fabric.plan.Settings
 	}
+	plan := d.fabricPlan(next, settings)
 	if d.fabric.plan != nil && d.fabric.plan.Equal(plan) {
 		d.directory.Changed()
 		return nil
@@ -91,25 +94,45 @@ func (d *Daemon) applyFabric(next *config.Config) []string {
 		d.log.Error("no part in the fabric", "error", err)
 		return nil
 	}
+	if plan.Agent {
+		d.log.Warn("INSECURE: the fabric's agent is on: managers change this host's management keys, drain it and restrict its partitions (RFC 5042, draft -07 5.4.7)")
+	}
 	for _, line := range d.directory.Insecure() {
 		d.log.Warn("INSECURE: " + line)
 	}
 	return []string{"the host's part in the fabric changed"}
 }
 
-// fabricPlan is what a configuration says of the fabric. It fails as conf.Load does.
-func (d *Daemon) fabricPlan(c *config.Config) (*directory.Plan, error) {
-	plan := &directory.Plan{Settings: conf.Default(), Agent: c.Fabric.Agent, StateDir: c.StateDir, Name: hostname()}
+// fabricSettings are those of the file that a configuration names. It fails as conf.Load does, and where the file is named and is not there.
+func fabricSettings(c *config.Config) (*conf.Config, error) {
 	if !c.Fabric.Enabled() {
-		return plan, nil
+		return conf.Default(), nil
 	}
-	settings, err := conf.Load(c.FabricFile())
-	if err != nil {
-		return nil, err
+	if c.Fabric.Conf != "" {
+		if _, err := os.Stat(c.Fabric.Conf); err != nil {
+			return nil, fmt.Errorf("the file that %s names as fabric: conf: %w", c.Fabric.Origin, err)
+		}
+	}
+	return conf.Load(c.FabricFile())
+}
+
+// fabricProblem is why settings are not applied, nil without an error.
+func fabricProblem(err error) *api.Error {
+	if err == nil {
+		return nil
+	}
+	return &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("the fabric's settings are not applied: %v", err), Fix: "correct the file, then `ironwarp reload`"}
+}
+
+// fabricPlan is what a configuration says of the fabric, with these settings.
+func (d *Daemon) fabricPlan(c *config.Config, settings *conf.Config) *directory.Plan {
+	plan := &directory.Plan{Settings: settings, Agent: c.Fabric.Agent, StateDir: c.StateDir, Name: hostname()}
+	if !c.Fabric.Enabled() {
+		return plan
 	}
 	own, _ := c.FabricIdentity() // Load has checked that there is one
 	plan.PKeys = pkeysOf(c, own)
-	plan.Settings, plan.Self = settings, directory.Self{Identity: own, GUID: directory.GUIDOf(own)}
+	plan.Self = directory.Self{Identity: own, GUID: directory.GUIDOf(own)}
 	for _, id := range c.Fabric.Managers {
 		m := directory.Manager{Identity: id, GUID: directory.GUIDOf(id)}
 		if !auth.SameIdentity(id, own) {
@@ -120,7 +143,7 @@ func (d *Daemon) fabricPlan(c *config.Config) (*directory.Plan, error) {
 	for _, id := range c.Fabric.Routers {
 		plan.Routers = append(plan.Routers, directory.GUIDOf(id))
 	}
-	return plan, nil
+	return plan
 }
 
 // hostname is what this host is called by people, as far as the fabric can carry it.
@@ -366,7 +389,7 @@ func fabricError(err error) error {
 	switch {
 	case errors.As(err, &known):
 		return known
-	case errors.Is(err, directory.ErrNoMaster), errors.Is(err, directory.ErrSilence), errors.Is(err, directory.ErrNotMaster), errors.Is(err, directory.ErrNoAgent):
+	case errors.Is(err, directory.ErrNoFabric), errors.Is(err, directory.ErrNoMaster), errors.Is(err, directory.ErrSilence), errors.Is(err, directory.ErrNotMaster), errors.Is(err, directory.ErrNoAgent):
 		return &api.Error{Code: api.CodeUnavailable, Message: err.Error()}
 	case errors.As(err, &status):
 		return &api.Error{Code: api.CodeUnavailable, Message: err.Error(), Fix: "`ironwarp fabric status` on the master shows its settings"}

@@ -64,9 +64,17 @@ func each[In, Out any](list []In, f func(In) Out) []Out {
 func fromKeeper[Out any](d *Daemon, f func(*directory.View) []Out) ([]Out, error) {
 	v, ok := d.directory.View()
 	if !ok {
-		return nil, &api.Error{Code: api.CodeUnavailable, Message: "this host keeps no directory", Fix: "ask on a manager: `ironwarp fabric managers` lists them"}
+		return nil, d.keepsNone()
 	}
 	return f(v), nil
+}
+
+// keepsNone refuses what only a manager knows or does.
+func (d *Daemon) keepsNone() *api.Error {
+	if !d.config().Fabric.Enabled() {
+		return &api.Error{Code: api.CodeUnavailable, Message: directory.ErrNoFabric.Error()}
+	}
+	return &api.Error{Code: api.CodeUnavailable, Message: "this host keeps no directory", Fix: "run the command on a manager: `ironwarp fabric managers` lists them"}
 }
 
 func (d *Daemon) fabricStatus() api.FabricStatus {
@@ -76,19 +84,22 @@ func (d *Daemon) fabricStatus() api.FabricStatus {
 		return s
 	}
 	own, _ := c.FabricIdentity()
-	s.Identity, s.GUID, s.Drained = own, directory.GUIDOf(own).String(), d.directory.Drained()
+	s.Identity, s.GUID, s.Drained, s.MKey = own, directory.GUIDOf(own).String(), d.directory.Drained(), d.directory.Keyed()
 	if settings := d.directory.Settings(); settings != nil {
 		s.Conf, s.Model = settings.File, settings.SAEnhancedTrustModel
 	}
+	if t, keeps := d.directory.Totals(); keeps {
+		s.Totals = &api.FabricTotals{Hosts: t.Hosts, Services: t.Services, Dropped: t.Dropped}
+	}
 	for _, m := range d.directory.Managers() {
-		v := api.FabricManager{Identity: m.Identity, GUID: m.GUID.String(), Peer: m.Peer, State: "unknown", Priority: m.Info.Priority}
+		v := api.FabricManager{Identity: m.Identity, GUID: m.GUID.String(), Peer: m.Peer, State: api.FabricUnknown, Priority: m.Info.Priority}
 		switch {
 		case m.Problem != nil:
-			v.State, v.Problem = "unreachable", apiError(m.Problem)
+			v.State, v.Problem = api.FabricUnreachable, apiError(m.Problem)
 		case m.Known && m.Info.State == mad.SMMaster:
-			v.State = "master"
+			v.State = api.FabricMaster
 		case m.Known && m.Info.State == mad.SMStandby:
-			v.State = "standby"
+			v.State = api.FabricStandby
 		case m.Known:
 			v.State = m.Info.State.String()
 		}
@@ -183,7 +194,7 @@ func (d *Daemon) rotateKeys(ctx context.Context, q api.FabricKeyRequest) (v api.
 	}
 	settings := d.directory.Settings()
 	if _, keeps := d.directory.View(); !keeps {
-		return v, &api.Error{Code: api.CodeUnavailable, Message: "this host keeps no directory", Fix: "run the command on a manager: `ironwarp fabric managers` lists them"}
+		return v, d.keepsNone()
 	}
 	if len(names) == 0 {
 		for _, name := range all {

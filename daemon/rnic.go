@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
@@ -91,10 +92,12 @@ func (d *Daemon) dispatch(cr *verbs.ConnRequest) {
 		d.refuse(cr, probe.AppendUnknownPeer(nil), fmt.Errorf("%s at %s is not a configured peer", cr.Peer(), cr.Flow().Remote.Addr()))
 	case blocked != nil:
 		d.refuse(cr, nil, blocked)
-	case d.directory.Drained() && !gsi.IsRequest(private):
-		d.refuse(cr, nil, errDrained)
 	case probe.IsHello(private):
 		d.answerHello(cr, transportAt(p.cfg, cr.Flow().Remote.Addr()))
+	case d.directory.Drained() && rtrs.IsRequest(private):
+		d.refuse(cr, d.sessions.Refusal(syscall.ESHUTDOWN), errDrained)
+	case d.directory.Drained() && !gsi.IsRequest(private):
+		d.refuse(cr, probe.AppendDrained(nil), errDrained)
 	case probe.IsRequest(private):
 		d.probes.Handle(cr)
 	case gsi.IsRequest(private):

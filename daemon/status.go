@@ -25,6 +25,12 @@ func (d *Daemon) Status(ctx context.Context) api.Status {
 	st.Refused, st.LastRefused, st.LastRefusedFix = d.refused.summary()
 	st.Guard = d.sas.Blocked()
 	st.Blocks = d.blocks.All()
+	if fabric := d.fabricStatus(); fabric.Enabled {
+		st.Fabric = &fabric
+		if fabric.Problem != nil {
+			st.Unusable = append(st.Unusable, fabric.Problem)
+		}
+	}
 	for _, u := range d.config().ULPs {
 		if e := ulpProblem(u); e != nil {
 			st.Unusable = append(st.Unusable, e)

@@ -73,6 +73,8 @@ func refusal(e syscall.Errno) string {
 		return "it has no room for another session"
 	case syscall.ESTALE:
 		return "the session has been opened again since"
+	case syscall.ESHUTDOWN:
+		return "a manager of its fabric has drained it, so it takes no new streams; `ironwarp fabric drain --off` on the fabric's master ends that"
 	case syscall.EINVAL:
 		return "it found the request malformed"
 	}

@@ -188,8 +188,14 @@ func (s *Server) handled(peer transport.Identity) {
 }
 
 func (s *Server) reject(ctx context.Context, cr *verbs.ConnRequest, errno syscall.Errno) {
+	cr.Reject(ctx, s.Refusal(errno))
+}
+
+// Refusal is the private data with which a connection is refused for a reason that the client gets as a [RefusedError]; ESHUTDOWN: the
+// host takes no new streams.
+func (s *Server) Refusal(errno syscall.Errno) []byte {
 	rsp := ConRsp{Version: s.cfg.version, Errno: errno}
-	cr.Reject(ctx, rsp.Append(nil))
+	return rsp.Append(nil)
 }
 
 func (s *Server) handle(ctx context.Context, cr *verbs.ConnRequest) {

@@ -40,6 +40,8 @@ func (w *ironwarp) attach(c *cli.Context) error {
 	switch {
 	case service != "" && c.Args().Present():
 		return &usageError{msg: "a disk is attached by the name of its service or by its peer and export, not both", fix: "leave one out"}
+	case service == "" && !c.Args().Present():
+		return &usageError{msg: "PEER/EXPORT is missing", fix: "name a disk, or with --service an export that the fabric's directory has"}
 	case service == "":
 		var err error
 		if peer, export, err = diskArg(c); err != nil {

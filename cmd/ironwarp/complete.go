@@ -77,6 +77,10 @@ func (w *ironwarp) completePeers(c *cli.Context) {
 	w.complete(c, names((*api.Client).Peers, func(p api.Peer) string { return p.Name }))
 }
 
+func (w *ironwarp) completeKeys(c *cli.Context) {
+	w.complete(c, func(context.Context, *api.Client) []string { return []string{"m_key", "sm_key", "sa_key"} })
+}
+
 func (w *ironwarp) completeExports(c *cli.Context) {
 	w.complete(c, names((*api.Client).Exports, func(e api.Export) string { return e.Name }))
 }

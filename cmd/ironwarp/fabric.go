@@ -39,7 +39,7 @@ func (w *ironwarp) fabricCommand() *cli.Command {
 			{
 				Name: "keys", Usage: "management keys",
 				Subcommands: []*cli.Command{{
-					Name: "rotate", Usage: "make new keys in this manager's files, and give the agents theirs", ArgsUsage: "[m_key|sm_key|sa_key]...",
+					Name: "rotate", Usage: "make new keys in this manager's files, and give the agents theirs", ArgsUsage: "[m_key|sm_key|sa_key]...", BashComplete: w.completeKeys,
 					Description: "The files of sm_key and sa_key have to be the same on all managers: copy them there, over a channel that you trust, and run `ironwarp reload`.",
 					Flags:       remote(), Action: w.fabricRotate,
 				}},
@@ -151,9 +151,9 @@ func leaseText(seconds uint32) string {
 func (w *ironwarp) fabricPaths(c *cli.Context) error {
 	none := "the directory knows no host"
 	return list(w, c, (*api.Client).FabricPaths, none, func(all []api.FabricPath) {
-		t := w.sheet("host", "peer", ">lid", ">mtu", "router", "?guid")
+		t := w.sheet("host", ">lid", ">mtu", "router", "?guid")
 		for _, p := range all {
-			t.row(orDash(p.Name), orDash(p.Peer), p.LID, p.MTU, yesText(p.Router), p.Host)
+			t.row(orDash(p.Peer), p.LID, p.MTU, yesText(p.Router), p.Host)
 		}
 		t.print()
 	})

@@ -35,6 +35,15 @@
 //	DELETE /v1/streams/ID                    end one
 //	GET    /v1/blocks          POST          peers that are kept out; keep one out (BlockRequest)
 //	DELETE /v1/blocks/PEER                   let one in again
+//	GET    /v1/fabric                        this host's part in a fabric
+//	GET    /v1/fabric/services               the directory's services (of ?name=)
+//	GET    /v1/fabric/paths                  hosts that the directory has
+//	GET    /v1/fabric/subscriptions          who hears of which events; on a manager, as the next three
+//	GET    /v1/fabric/guids                  alias GUIDs
+//	GET    /v1/fabric/groups                 members of multicast groups
+//	GET    /v1/fabric/drops                  whose requests were dropped in silence
+//	POST   /v1/fabric/keys                   make new management keys (FabricKeyRequest); on a manager, as the next
+//	POST   /v1/fabric/drain                  have a host take no new streams, or take them again (FabricDrainRequest)
 //	POST   /v1/ping *                        RDMA round trips (PingRequest)
 //	POST   /v1/bench *                       a short benchmark (BenchRequest)
 //

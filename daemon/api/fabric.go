@@ -15,19 +15,36 @@ type FabricStatus struct {
 	Master   string          `json:"master,omitempty"`
 	Agent    bool            `json:"agent"`   // managers may change settings of this host
 	Drained  bool            `json:"drained"` // a manager has: no new streams
+	MKey     bool            `json:"m_key"`   // the agent has one, of the settings or of a manager
 	Model    bool            `json:"sa_enhanced_trust_model"`
 	Conf     string          `json:"conf,omitempty"` // the file of these settings
 	Managers []FabricManager `json:"managers"`
-	Insecure []string        `json:"insecure"` // what weakens it
+	Totals   *FabricTotals   `json:"directory,omitempty"` // of this host's own directory; nil: it keeps none
+	Insecure []string        `json:"insecure"`            // what weakens it
 	Problem  *Error          `json:"problem,omitempty"`
 }
+
+// FabricTotals is how much a manager's directory has. A standby's has none of the services: they are registered with the master.
+type FabricTotals struct {
+	Hosts    int    `json:"hosts"` // that have a stream with it, itself included
+	Services int    `json:"services"`
+	Dropped  uint64 `json:"dropped_requests"` // since the host's part in the fabric began
+}
+
+// States of a FabricManager. There are others, in the words of the SMInfo.
+const (
+	FabricMaster      = "master"
+	FabricStandby     = "standby"
+	FabricUnreachable = "unreachable" // there is no stream with it
+	FabricUnknown     = "unknown"     // it has not yet said
+)
 
 // FabricManager is a host that keeps a directory.
 type FabricManager struct {
 	Identity string `json:"identity"`
 	GUID     string `json:"guid"`
 	Peer     string `json:"peer,omitempty"` // its name here; "": this host
-	State    string `json:"state"`          // master, standby, unreachable, unknown
+	State    string `json:"state"`
 	Priority uint8  `json:"priority"`
 	Problem  *Error `json:"problem,omitempty"` // why there is no stream with it
 }
@@ -51,7 +68,6 @@ type FabricService struct {
 type FabricPath struct {
 	Host   string `json:"host"` // GUID
 	LID    uint16 `json:"lid"`
-	Name   string `json:"name,omitempty"`
 	Peer   string `json:"peer,omitempty"`
 	MTU    int    `json:"mtu_bytes"`
 	Router bool   `json:"router"`

@@ -16,6 +16,8 @@ type Snapshot struct {
 	Config    *config.Config
 	Peers     []api.Peer
 	Resources api.Resources
+	// Fabric is this host's part in a fabric, nil: it has none.
+	Fabric *api.FabricStatus
 	// Holes are the ways around the kernel's guards that were found, by peer.
 	Holes map[string][]guard.Hole
 	// Block is why the kernel can't block a peer, nil: it can.

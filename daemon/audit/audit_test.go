@@ -166,6 +166,18 @@ func TestEachWeakness(t *testing.T) {
 		{"a file that others may write to", func(s *Snapshot) { s.Files[0].Mode = 0o664 }, api.AuditWeakened, "R33", "/etc/ironwarp/ironwarp.yaml", "mode is 0664"},
 		{"a file of another's", func(s *Snapshot) { s.Files[0].Owner, s.Files[0].Foreign = 1000, true }, api.AuditWeakened, "R33", "/etc/ironwarp/ironwarp.yaml", "user id 1000"},
 		{"a directory that others may write to", func(s *Snapshot) { s.Files[1].Mode |= 0o002 }, api.AuditWeakened, "R33", "/etc/ironwarp", "mode is 0757"},
+		{"a fabric's agent", func(s *Snapshot) {
+			s.Config.Fabric = config.Fabric{Managers: []string{"alpha.example"}, Agent: true}
+			s.Fabric = &api.FabricStatus{Enabled: true, Agent: true}
+		}, api.AuditWeakened, "R33", "fabric: agent: true", "managers, alpha.example, change"},
+		{"a fabric without an agent", func(s *Snapshot) {
+			s.Config.Fabric = config.Fabric{Managers: []string{"alpha.example"}}
+			s.Fabric = &api.FabricStatus{Enabled: true}
+		}, api.AuditMet, "", "", ""},
+		{"a key of the fabric that everybody knows", func(s *Snapshot) {
+			s.Config.Fabric = config.Fabric{Managers: []string{"alpha.example"}}
+			s.Fabric = &api.FabricStatus{Enabled: true, Insecure: []string{"sm_key: the key is OpenSM's default, 0x1: make a random one"}}
+		}, api.AuditWeakened, "R33", "the fabric's settings", "OpenSM's default"},
 		{"an open socket", func(s *Snapshot) { s.Files[2].Mode |= 0o066 }, api.AuditWeakened, "R33", "/run/ironwarp/ironwarp.sock", "mode is 0666"},
 		{"an open socket for ULPs", func(s *Snapshot) {
 			s.Files[2].Mode |= 0o066

@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 )
@@ -18,7 +19,7 @@ func (v *view) management() string {
 // managementWeaknesses are users who may change what the daemon does though they are not
 // root, and files and sockets that more users may write to than have to (R33).
 func (v *view) managementWeaknesses() []api.Weakness {
-	out := v.privileged()
+	out := append(v.privileged(), v.fabric()...)
 	for _, f := range v.Files {
 		others := f.Mode.Perm() & 0o022
 		switch {
@@ -41,6 +42,22 @@ func (v *view) consumerWeaknesses() []api.Weakness {
 	if v.Permissive != "" {
 		out = append(out, api.Weakness{Setting: "labels: " + v.Permissive, Effect: "the policy of partitions is permissive: a consumer whose label may not use one uses it, and the log says so",
 			Fix: "`setenforce 1` when the log has no denial any more that should not be one"})
+	}
+	return out
+}
+
+// fabric is what managers of a fabric may change on this host while its agent is on, and what makes it easier to be taken for one.
+func (v *view) fabric() []api.Weakness {
+	if v.Fabric == nil {
+		return nil
+	}
+	var out []api.Weakness
+	if v.c.Fabric.Agent {
+		out = append(out, api.Weakness{Setting: "fabric: agent: true", Effect: fmt.Sprintf("the fabric's managers, %s, change this host's management keys, drain it and restrict its partitions", strings.Join(v.c.Fabric.Managers, ", ")),
+			Fix: "fabric: {agent: false}, unless managers have to do that; an m_key with m_key_protection 2 holds up a manager that is not what it should be"})
+	}
+	for _, line := range v.Fabric.Insecure {
+		out = append(out, api.Weakness{Setting: "the fabric's settings", Effect: line, Fix: "docs/fabric.md has the options of fabric.conf and how to make keys; then `ironwarp reload`"})
 	}
 	return out
 }

@@ -157,6 +157,9 @@ func (d *Directory) manages() *management {
 // Drained reports whether a manager has this host take no new streams.
 func (d *Directory) Drained() bool { return d.manages().drained() }
 
+// Keyed reports whether this host's agent has an M_Key, of its settings or of a manager.
+func (d *Directory) Keyed() bool { return d.manages().keyed() }
+
 // Partitions are the P_Keys that managers have left to this host; all: those of its configuration.
 func (d *Directory) Partitions() (keys []uint16, all bool) { return d.manages().partitions() }
 
@@ -224,11 +227,11 @@ func (d *Directory) roles() (*member, *keeper) {
 	return d.member, d.keep
 }
 
-// asMember is this host as a member, and the way to the master. It fails with ErrNoMaster.
+// asMember is this host as a member, and the way to the master. It fails with ErrNoFabric and ErrNoMaster.
 func (d *Directory) asMember() (*member, *port, error) {
 	m, _ := d.roles()
 	if m == nil {
-		return nil, nil, ErrNoMaster
+		return nil, nil, ErrNoFabric
 	}
 	at, err := m.master()
 	return m, at, err

@@ -236,7 +236,7 @@ func (k *keeper) drain(ctx context.Context, guid mad.GUID, on bool) error {
 	return err
 }
 
-// Drain has a host of the fabric take no new streams, or take them again. It fails with ErrNotMaster, ErrNoAgent, a *StatusError, and
+// Drain has a host of the fabric take no new streams, or take them again. It fails with ErrNoFabric, ErrNotMaster, ErrNoAgent, a *StatusError, and
 // where the host has no stream with this one.
 func (d *Directory) Drain(ctx context.Context, guid mad.GUID, on bool) error {
 	k, err := d.asMaster()
@@ -288,9 +288,12 @@ func (k *keeper) setPartitions(ctx context.Context, guid mad.GUID, keys []uint16
 	return nil
 }
 
-// asMaster is this host's directory, if that is the fabric's. It fails with ErrNotMaster.
+// asMaster is this host's directory, if that is the fabric's. It fails with ErrNoFabric and ErrNotMaster.
 func (d *Directory) asMaster() (*keeper, error) {
-	_, k := d.roles()
+	m, k := d.roles()
+	if m == nil {
+		return nil, ErrNoFabric
+	}
 	if k == nil || !d.manages().isMaster() {
 		return nil, ErrNotMaster
 	}

@@ -18,6 +18,8 @@ const (
 
 	// pollEvery is how often each manager is asked whether it is the master.
 	pollEvery = 2 * time.Second
+	// pollEager is how often it is while none of them is: after a failure hosts are to find the next master at once.
+	pollEager = 250 * time.Millisecond
 	// dialTime bounds an attempt to reach a manager, redialMin and redialMax the pauses between attempts.
 	dialTime  = 30 * time.Second
 	redialMin = time.Second      // see dialTime

@@ -10,7 +10,7 @@ import (
 )
 
 // Lookup finds the services of a name on the hosts among which this one may choose, its peers, for one of its vports, or 0. It fails
-// with ErrNoMaster, ErrSilence, a *StatusError, and ctx's error.
+// with ErrNoFabric, ErrNoMaster, ErrSilence, a *StatusError, and ctx's error.
 //
 // Under the enhanced trust model the untrusted may ask for one record, and not for a table: so it asks for the record of the
 // name, and where there are several for those of each peer.

@@ -203,6 +203,13 @@ func (g *management) drained() bool {
 	return g.agent != nil && g.agent.Drained()
 }
 
+// keyed reports whether managers need a key for the host's agent.
+func (g *management) keyed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.agent != nil && g.agent.Keys().MKey != 0
+}
+
 // partitions are the P_Keys that managers have left to the host; all: they have taken none.
 func (g *management) partitions() (keys []uint16, all bool) {
 	g.mu.Lock()

@@ -151,9 +151,17 @@ func (m *member) poll(ctx context.Context, one *manager, p *port) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pollEvery):
+		case <-time.After(m.pollPause()):
 		}
 	}
+}
+
+// pollPause is when a manager is asked again what it is.
+func (m *member) pollPause() time.Duration {
+	if _, err := m.master(); err != nil {
+		return pollEager
+	}
+	return pollEvery
 }
 
 func (m *member) askSMInfo(ctx context.Context, of *port) (info mad.SMInfo, err error) {

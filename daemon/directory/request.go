@@ -18,6 +18,9 @@ var ErrSilence = errors.New("the directory has not answered: it drops in silence
 // errStreamEnded: the stream with the manager has ended before its answer came. It matches ErrNoMaster.
 var errStreamEnded = fmt.Errorf("the stream with the manager has ended before it answered: %w", ErrNoMaster)
 
+// ErrNoFabric: the host has no part in a fabric.
+var ErrNoFabric = errors.New("this host is in no fabric: `fabric: {managers: [IDENTITY]}` in its configuration names the hosts that keep a directory")
+
 // ErrNoMaster: no manager that can be reached is the master.
 var ErrNoMaster = errors.New("no manager of the fabric that is the master can be reached; `ironwarp fabric managers` shows why")
 

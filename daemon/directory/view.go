@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ironwarp/ironwarp/fabric/conf"
 	"github.com/ironwarp/ironwarp/fabric/mad"
@@ -30,6 +31,17 @@ func (d *Directory) View() (v *View, ok bool) {
 	return &View{Ports: k.sa.Ports(), Subscriptions: k.sa.Subscriptions(), GUIDs: k.sa.GUIDs(), Groups: k.sa.Groups(), Drops: k.sa.Drops()}, true
 }
 
+// Totals is how much this host's own directory has; ok: it keeps one.
+func (d *Directory) Totals() (t sa.Totals, ok bool) {
+	_, k := d.roles()
+	if k == nil {
+		return t, false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.sa.Totals(), true
+}
+
 // Settings are those of fabric.conf, nil before Apply.
 func (d *Directory) Settings() *conf.Config {
 	d.mu.Lock()
@@ -40,7 +52,7 @@ func (d *Directory) Settings() *conf.Config {
 	return d.plan.Settings
 }
 
-// Insecure lists what weakens the fabric's protection by the settings, in words.
+// Insecure lists what weakens the fabric's protection by the settings, and by the agent's keys as they are now, in words.
 func (d *Directory) Insecure() []string {
 	d.mu.Lock()
 	plan := d.plan
@@ -48,9 +60,11 @@ func (d *Directory) Insecure() []string {
 	if plan == nil || len(plan.Managers) == 0 {
 		return nil
 	}
-	lines := append(plan.Settings.Insecure(), d.manages().insecure()...)
-	if plan.Agent {
-		lines = append(lines, "the fabric's agent is on: managers change this host's management keys, drain it and restrict its partitions (RFC 5042, draft -07 5.4.7)")
+	lines := plan.Settings.Insecure()
+	for _, line := range d.manages().insecure() {
+		if !slices.ContainsFunc(lines, func(of string) bool { return strings.HasPrefix(of, line) }) {
+			lines = append(lines, line) // the settings' own line says as much, and what to do
+		}
 	}
 	return lines
 }

@@ -114,6 +114,7 @@ func Run(ctx context.Context, opt Options) []Finding {
 	x.configuration(err)
 	x.secrets()
 	x.daemon(asked)
+	x.fabric()
 	x.strongSwan(ctx)
 	x.esp()
 	x.tun()

@@ -152,6 +152,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		io("export", "", e.Name, e.IO)
 	}
 	collectTargets(st, gauge, counter)
+	collectFabric(st.Fabric, gauge, counter)
 	c.collectShares(st, r, gauge, counter)
 }
 

@@ -3,7 +3,9 @@ package metrics
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,9 +18,10 @@ import (
 type host struct {
 	peers     []string
 	resources api.Resources
+	fabric    *api.FabricStatus
 }
 
-func (h *host) Status(context.Context) api.Status      { return api.Status{} }
+func (h *host) Status(context.Context) api.Status      { return api.Status{Fabric: h.fabric} }
 func (h *host) Resources() api.Resources               { return h.resources }
 func (h *host) PeerNames() []string                    { return h.peers }
 func (h *host) CountedAs(id transport.Identity) string { return string(id) }
@@ -68,5 +71,43 @@ func TestMetricsPortThatIsTaken(t *testing.T) {
 	_, err = Listen(t.Context(), netip.MustParseAddrPort(l.Addr().String()), "main.yaml")
 	if e, ok := err.(*api.Error); !ok || e.Code != api.CodeInUse {
 		t.Errorf("%v", err)
+	}
+}
+
+// A fabric has metrics on its members, and more on its managers; without one there are none.
+func TestFabricHasMetrics(t *testing.T) {
+	gather := func(s *api.FabricStatus) map[string]float64 {
+		reg := prometheus.NewPedanticRegistry()
+		reg.MustRegister(Collector(t.Context(), &host{fabric: s}))
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				name := strings.TrimPrefix(f.GetName(), "ironwarp_fabric_")
+				if name == f.GetName() {
+					continue
+				}
+				for _, l := range m.GetLabel() {
+					name += " " + l.GetValue()
+				}
+				got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+		return got
+	}
+	if got := gather(nil); len(got) != 0 {
+		t.Errorf("without a fabric: %v", got)
+	}
+	member := &api.FabricStatus{Master: "a", Drained: true, Managers: []api.FabricManager{
+		{Identity: "a", Peer: "alpha", State: api.FabricMaster}, {Identity: "b", Peer: "beta", State: api.FabricUnreachable, Problem: &api.Error{Message: "away"}}}}
+	if got, want := gather(member), map[string]float64{"manager_reachable a": 1, "manager_reachable b": 0, "master_known": 1, "drained": 1, "settings_applied": 1}; !maps.Equal(got, want) {
+		t.Errorf("a member has %v, want %v", got, want)
+	}
+	manager := &api.FabricStatus{Master: "a", Problem: &api.Error{Message: "faults"}, Managers: []api.FabricManager{{Identity: "a", State: api.FabricMaster}}, Totals: &api.FabricTotals{Hosts: 3, Services: 7, Dropped: 2}}
+	if got, want := gather(manager), map[string]float64{"manager_reachable a": 1, "master_known": 1, "drained": 0, "settings_applied": 0, "master": 1, "hosts": 3, "services": 7, "requests_dropped_total": 2}; !maps.Equal(got, want) {
+		t.Errorf("a manager has %v, want %v", got, want)
 	}
 }

@@ -30,7 +30,8 @@ const (
 	refusedVersion = 2
 	refusedUnknown = 3
 	// saidHello is no refusal: the answer to a hello.
-	saidHello = 4
+	saidHello      = 4
+	refusedDrained = 5
 )
 
 var errMalformed = errors.New("malformed private data")
@@ -98,6 +99,8 @@ func refusalText(b []byte) string {
 		return "the peer's ping service speaks another version; install the same release on both hosts"
 	case refusedUnknown:
 		return "the peer does not know this host; run `ironwarp peer ls` there and compare addresses and identities"
+	case refusedDrained:
+		return "a manager of its fabric has drained the peer, so it takes no new streams; `ironwarp fabric drain --off` on the fabric's master ends that"
 	}
 	return fmt.Sprintf("the peer refused the stream with reason %d; install the same release on both hosts", b[5])
 }
@@ -115,3 +118,6 @@ func parseAck(b []byte) (count uint32, ok bool) {
 
 // AppendUnknownPeer appends the refusal for a peer that is not configured.
 func AppendUnknownPeer(b []byte) []byte { return appendRefusal(b, refusedUnknown) }
+
+// AppendDrained appends the refusal of a host that takes no new streams.
+func AppendDrained(b []byte) []byte { return appendRefusal(b, refusedDrained) }

@@ -80,7 +80,10 @@ type dropper struct {
 }
 
 // dropLog counts drops per requester, in a bounded table.
-type dropLog struct{ of map[Requester]*dropper }
+type dropLog struct {
+	of  map[Requester]*dropper
+	all uint64 // drops, those of requesters that the table has forgotten included
+}
 
 // note counts a drop, and reports its number and whether that is one to log.
 func (l *dropLog) note(now time.Time, d Drop) (number uint64, log bool) {
@@ -101,6 +104,7 @@ func (l *dropLog) note(now time.Time, d Drop) (number uint64, log bool) {
 	r.next++
 	r.last = now
 	e.total[d.Reason]++
+	l.all++
 	d.Number = number
 	e.last = d
 	return number, isLogged(number)

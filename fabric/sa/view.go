@@ -107,3 +107,21 @@ func (s *Server) Groups() []GroupView {
 	}
 	return list
 }
+
+// Totals is how much a directory has, for metrics.
+type Totals struct {
+	Hosts    int // ports that are up
+	Services int
+	Dropped  uint64 // requests, since New
+}
+
+// Totals counts what the directory has.
+func (s *Server) Totals() Totals {
+	t := Totals{Services: len(s.services.of), Dropped: s.drops.all}
+	for _, p := range s.ports {
+		if p.state == portUp {
+			t.Hosts++
+		}
+	}
+	return t
+}

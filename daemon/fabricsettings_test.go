@@ -1,0 +1,46 @@
+package daemon
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// A fault in fabric.conf leaves the settings as they were, and keeps nothing on that the configuration has switched off meanwhile.
+func TestFaultySettingsKeepNothingOn(t *testing.T) {
+	hosts := newFabric(t, "alpha", "beta")
+	beta := hosts["beta"]
+	main, err := os.ReadFile(beta.conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beta.write("fabric.conf", "sa_etm_max_num_srvcs 7\n")
+	beta.write("ironwarp.yaml", strings.Replace(string(main), "fabric: {", "fabric: {agent: true, ", 1))
+	if _, err := beta.api.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := beta.api.Fabric(t.Context()); err != nil || !s.Agent || s.Problem != nil {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	beta.write("fabric.conf", "sa_etm_max_num_srvcs 8\nno_such_option 1\n")
+	beta.write("ironwarp.yaml", string(main))
+	r, err := beta.api.Reload(t.Context())
+	if err != nil || len(r.Unusable) != 1 || !strings.Contains(r.Unusable[0].Message, "fabric.conf:2: ") {
+		t.Errorf("the reload says %+v, %v", r, err)
+	}
+	if got := beta.d.directory.Settings().SAETMMaxNumSrvcs; got != 7 {
+		t.Errorf("sa_etm_max_num_srvcs is %d, not 7 as before", got)
+	}
+	if _, all := beta.d.directory.Partitions(); !all {
+		t.Error("the agent, which the configuration has switched off, still runs")
+	}
+	// A file that is named has to be there: an empty one would be one without keys.
+	beta.write("ironwarp.yaml", strings.Replace(string(main), "fabric: {", "fabric: {conf: /nowhere/fabric.conf, ", 1))
+	r, err = beta.api.Reload(t.Context())
+	if err != nil || len(r.Unusable) != 1 || !strings.Contains(r.Unusable[0].Message, "/nowhere/fabric.conf") {
+		t.Errorf("the reload says %+v, %v", r, err)
+	}
+	if got := beta.d.directory.Settings().SAETMMaxNumSrvcs; got != 7 {
+		t.Errorf("sa_etm_max_num_srvcs is %d, not 7 as before", got)
+	}
+}
