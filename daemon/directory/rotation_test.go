@@ -46,6 +46,26 @@ func TestRotationThatEndsAtAnyStep(t *testing.T) {
 			}
 			s.host("beta").start(settings(s.t, "", nil), "alpha")
 		},
+		"before it is recorded that a host has it, and the host is away for the next one": func(s *site, of *conf.Config) {
+			s.rotate()
+			alpha, beta := s.host("alpha"), s.host("beta")
+			file := filepath.Join(alpha.state, "fabric-ports.key")
+			before, err := os.ReadFile(file)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			fresh := s.load(of)
+			alpha.start(fresh, "alpha")
+			until(s.t, func() bool { return beta.keyOfPort().Equal(fresh.Keys.M()) })
+			beta.dir.Close()
+			alpha.dir.Close()
+			if err := os.WriteFile(file, before, 0o600); err != nil {
+				s.t.Fatal(err)
+			}
+			alpha.start(fresh, "alpha")
+			s.rotate()
+			beta.start(settings(s.t, "", nil), "alpha")
+		},
 		"and the host's ends, too": func(s *site, of *conf.Config) {
 			s.rotate()
 			s.host("beta").start(settings(s.t, "", nil), "alpha")

@@ -14,7 +14,10 @@ const (
 	// maxPortKeys is more than one directory has hosts (1,000), with some that are gone.
 	maxPortKeys = 4096
 	// maxPortKeysFile in bytes: a line has 38.
-	maxPortKeysFile = 40 * maxPortKeys
+	maxPortKeysFile = 40 * (maxPortKeys + maxOldKeys)
+	// maxOldKeys is how many m_keys of before are kept, by which a port is opened that was given one of them without a record. Each that is
+	// tried in vain is a violation at the port.
+	maxOldKeys = 2
 
 	// MaxManagers of a fabric: each asks all others for their SMInfo in each interval, and elections of more
 	// than a few gain nothing.

@@ -21,10 +21,13 @@ var ErrPortKeys = errors.New("table of M_Keys refused")
 
 // PortKeys are the M_Keys that a manager has last set at ports, for m_key_lookup: a port that was away
 // when the keys changed is still opened by the one that it has. The file is that of OpenSM's guid2mkey: a
-// GUID and a key on each line. It is not safe for concurrent use.
+// GUID and a key on each line; with the GUID 0, the m_keys of before, the last one first. A manager whose process or disk fails
+// between giving a port its key and recording that knows only by them which key the port has once there is another m_key.
+// It is not safe for concurrent use.
 type PortKeys struct {
 	path string
 	keys *map[mad.GUID]mad.Key // behind a pointer, so that package fmt does not write it where it passes over Format
+	old  *[]mad.Key            // likewise
 }
 
 // Format does not write the keys, whatever the verb.
@@ -35,7 +38,7 @@ func (p *PortKeys) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redact
 // file, and with the file system's error.
 func LoadPortKeys(path string) (*PortKeys, error) {
 	keys := map[mad.GUID]mad.Key{}
-	p := &PortKeys{path: path, keys: &keys}
+	p := &PortKeys{path: path, keys: &keys, old: &[]mad.Key{}}
 	f, err := auth.OpenPrivate(path, "table of M_Keys")
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
@@ -64,6 +67,10 @@ func LoadPortKeys(path string) (*PortKeys, error) {
 			numbers[i], ok = parseNumber(words[i])
 		}
 		guid := mad.GUID(numbers[0])
+		if ok && guid == 0 && numbers[1] != 0 && len(*p.old) < maxOldKeys {
+			*p.old = append(*p.old, mad.Key(numbers[1]))
+			continue
+		}
 		if _, again := keys[guid]; !ok || guid == 0 || again || len(keys) == maxPortKeys {
 			return nil, fmt.Errorf("%w: %s:%d: not one GUID and its M_Key; without the file, ports that have an older M_Key have to be given the new one by hand", ErrPortKeys, path, no)
 		}
@@ -78,22 +85,29 @@ func (p *PortKeys) Key(port mad.GUID) (mad.Key, bool) { k, ok := (*p.keys)[port]
 // Set records the keys of ports, in the file too. It fails with [ErrPortKeys] if the table is full, and with
 // the file system's error; the table is then as it was.
 func (p *PortKeys) Set(of map[mad.GUID]mad.Key) error {
+	return p.set(of, *p.old)
+}
+
+func (p *PortKeys) set(of map[mad.GUID]mad.Key, old []mad.Key) error {
 	keys := maps.Clone(*p.keys)
 	maps.Copy(keys, of)
-	if maps.Equal(keys, *p.keys) {
+	if maps.Equal(keys, *p.keys) && slices.EqualFunc(old, *p.old, mad.Key.Equal) {
 		return nil
 	}
 	if len(keys) > maxPortKeys {
 		return fmt.Errorf("%w: it would have %d ports, at most %d are possible; remove %s if most are gone", ErrPortKeys, len(keys), maxPortKeys, p.path)
 	}
 	var text []byte
+	for _, key := range old {
+		text = fmt.Appendf(text, "%#016x %#016x\n", 0, uint64(key))
+	}
 	for _, guid := range slices.SortedFunc(maps.Keys(keys), cmp.Compare) {
 		text = fmt.Appendf(text, "%#016x %#016x\n", uint64(guid), uint64(keys[guid]))
 	}
 	if err := wholefile.Write(p.path, text); err != nil {
 		return fmt.Errorf("record the M_Keys of ports: %w", err)
 	}
-	p.keys = &keys
+	p.keys, p.old = &keys, &old
 	return nil
 }
 
@@ -109,7 +123,11 @@ func (c *Config) RotateMKey(known *PortKeys, ports []mad.GUID) error {
 			now[port] = c.PortKey(port)
 		}
 	}
-	if err := known.Set(now); err != nil {
+	old := *known.old
+	if k := c.Keys.M(); k != 0 && (len(old) == 0 || !k.Equal(old[0])) {
+		old = append([]mad.Key{k}, old...)
+	}
+	if err := known.set(now, old[:min(len(old), maxOldKeys)]); err != nil {
 		return err
 	}
 	return c.WriteKey(MKey, NewKey())
@@ -131,8 +149,20 @@ func (c *Config) KeyOf(port mad.GUID, known *PortKeys) (key mad.Key, recorded bo
 // violation at the port.
 func (c *Config) Candidates(port mad.GUID, known *PortKeys) []mad.Key {
 	key, _ := c.KeyOf(port, known)
-	if configured := c.PortKey(port); !configured.Equal(key) {
-		return []mad.Key{key, configured}
+	all := []mad.Key{key, c.PortKey(port)}
+	if known != nil && c.MKeyLookup {
+		for _, old := range *known.old {
+			if c.MKeyPerPort {
+				old = keyOf(old, port)
+			}
+			all = append(all, old)
+		}
 	}
-	return []mad.Key{key}
+	var keys []mad.Key
+	for _, k := range all {
+		if !slices.ContainsFunc(keys, k.Equal) {
+			keys = append(keys, k)
+		}
+	}
+	return keys
 }
