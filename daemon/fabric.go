@@ -400,15 +400,13 @@ func fabricError(err error) error {
 // onPKeys has this host use the partitions alone that managers have left to it: what is in others ends.
 func (d *Daemon) onPKeys([]uint16) {
 	d.run(func(ctx context.Context) { // not here: who changes the configuration waits for the directory
-		if !d.changeSoon(ctx) {
-			return
-		}
-		defer d.changing.Unlock()
-		d.log.Warn("fabric: managers have changed which partitions this host is in")
-		d.applyPartitions(d.config())
-		d.exports.RefreshAllowed()
-		d.programs.Reconsider()
-		d.targets.Listen(ctx, d.config(), d.initiatorsOf(d.config()))
+		d.changeSoon(ctx, func() {
+			d.log.Warn("fabric: managers have changed which partitions this host is in")
+			d.applyPartitions(d.config())
+			d.exports.RefreshAllowed()
+			d.programs.Reconsider()
+			d.targets.Listen(ctx, d.config(), d.initiatorsOf(d.config()))
+		})
 	})
 }
 

@@ -3,6 +3,8 @@ package daemon
 import (
 	"fmt"
 	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -233,9 +235,13 @@ func TestChangeThatIsHeardDoesNotHoldUpTheEnd(t *testing.T) {
 	h.d.changing.Lock()
 	closed := make(chan error, 1)
 	go func() { closed <- h.d.Close() }()
-	eventually(t, "the daemon is being closed", func() bool { return h.d.ctx.Err() != nil })
-	time.Sleep(200 * time.Millisecond) // it waits for the lock
-	h.d.onPKeys(nil)                   // cannot be made while another change is
+	eventually(t, "the daemon's end waits for the lock", func() bool {
+		stacks := make([]byte, 1<<20)
+		return slices.ContainsFunc(strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n"), func(s string) bool {
+			return strings.Contains(s, "(*Daemon).Close(") && strings.Contains(s, "(*changeLock).Lock(")
+		})
+	})
+	h.d.onPKeys(nil) // cannot be made while another change is
 	h.d.changing.Unlock()
 	select {
 	case <-closed:

@@ -160,24 +160,24 @@ func (d *Daemon) hearSELinux(ctx context.Context, kernel *selinux.Decider) {
 		}
 		d.log.Warn("SELinux's policy or mode has changed", "policy", kernel.Source())
 		d.endDenied() // what is made from now on is decided about by the new one
-		if d.changeSoon(ctx) {
+		d.changeSoon(ctx, func() {
 			d.exports.RefreshAllowed()
 			d.programs.Reconsider()
 			d.targets.Listen(ctx, d.config(), d.initiatorsOf(d.config()))
-			d.changing.Unlock()
-		}
+		})
 	}
 }
 
-// changeSoon takes changing as soon as it is free, unless ctx ends before: who closes the daemon waits for goroutines with it
-// held.
-func (d *Daemon) changeSoon(ctx context.Context) bool {
+// changeSoon makes a change with changing held, as soon as that is free, unless ctx ends before: who closes the daemon waits for
+// goroutines with it held.
+func (d *Daemon) changeSoon(ctx context.Context, change func()) {
 	for range rate.Ticks(ctx, changeRetry) {
 		if d.changing.TryLock() {
-			return true
+			defer d.changing.Unlock()
+			change()
+			return
 		}
 	}
-	return false
 }
 
 // changeRetry is how soon a change that was heard is tried again while another is being made.
