@@ -210,3 +210,39 @@ func TestHostThatReconnectsHasNoOthersAsked(t *testing.T) {
 		t.Errorf("one host came %d times, and another was asked %d times", ofGamma.Load(), n)
 	}
 }
+
+// babbles answers what an agent is asked by what is no answer to that.
+type babbles struct{ host *testHost }
+
+func (a babbles) Receive(l *gsi.Link, message []byte) {
+	p, err := mad.ParsePacket(message)
+	if err != nil || p.MAD.Class() != mad.ClassSubn || p.MAD.Header().Method.Response() {
+		return
+	}
+	h := p.MAD.Header()
+	h.Method = mad.MethodDeleteResp
+	p.MAD.SetHeader(h)
+	go l.Send(a.host.site.t.Context(), p.Append(nil))
+}
+
+// A host that answers its manager by no answers, without end, does not keep keys from others.
+func TestAgentThatAnswersWithoutEnd(t *testing.T) {
+	s := newSite(t, "alpha", "beta", "gamma")
+	alpha, beta, gamma := s.hosts[0], s.hosts[1], s.hosts[2]
+	beta.agent = true
+	alpha.start(settings(t, "m_key_protection 2", map[conf.KeyName]mad.Key{conf.MKey: 0x1234}), "alpha")
+	alpha.awaitMaster()
+	gamma.speak("alpha", babbles{gamma})
+	beta.start(settings(t, "", nil), "alpha")
+	until(t, func() bool { return beta.keyOfPort() == 0x1234 })
+	done := make(chan error, 1)
+	go func() { _, err := alpha.dir.Rotate([]conf.KeyName{conf.MKey}); done <- err }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("one host keeps the keys of all from being changed")
+	}
+}

@@ -204,10 +204,13 @@ func (k *keeper) manage(ctx context.Context, h *host) error {
 		case err != nil:
 			return err
 		}
-		if answer, err := mad.ParseSMP(&got); err == nil {
-			answer.TransactionID = number
-			setting.Answer(&answer)
+		answer, err := mad.ParseSMP(&got)
+		if err != nil || answer.Method != mad.MethodGetResp || answer.Attribute != mad.AttrPortInfo {
+			setting.Silent() // it is no answer, and who gives such ones is not asked without end
+			continue
 		}
+		answer.TransactionID = number
+		setting.Answer(&answer)
 	}
 	switch _, err := setting.Done(); {
 	case errors.Is(err, election.ErrPortLocked):

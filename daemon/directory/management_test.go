@@ -181,3 +181,17 @@ func TestNoManagerSetsNothing(t *testing.T) {
 }
 
 func (h *testHost) connected() bool { return h.dir.Managers()[0].Connected }
+
+// Managers whose ports are protected know who the master is, themselves and each other, and violate no key by asking.
+func TestManagersWithProtectedPorts(t *testing.T) {
+	s := newSite(t, "alpha", "beta")
+	s.start(func(string) *conf.Config {
+		return settings(t, "m_key_protection 2\nm_key_lease_period 1", map[conf.KeyName]mad.Key{conf.MKey: 0x1234})
+	}, "alpha", "beta")
+	for _, h := range s.hosts {
+		h.awaitMaster()
+		if h.logged("a manager has a wrong M_Key") {
+			t.Errorf("%s violates a key by asking", h.name)
+		}
+	}
+}

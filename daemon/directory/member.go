@@ -166,6 +166,9 @@ func (m *member) pollPause() time.Duration {
 
 func (m *member) askSMInfo(ctx context.Context, of *port) (info mad.SMInfo, err error) {
 	smp := mad.SMP{Header: mad.Header{Class: mad.ClassSubn, ClassVersion: mad.SMPClassVersion, Method: mad.MethodGet, Attribute: mad.AttrSMInfo}}
+	if m.keep != nil { // a manager's request is judged by its M_Key; who is none needs no key for this
+		smp.MKey, _ = m.keep.portKey(of.guid)
+	}
 	got, err := m.call.ask(ctx, of, m.packet(of, 0, smp.MAD()))
 	if err != nil {
 		return info, err
