@@ -227,6 +227,7 @@ func (a babbles) Receive(l *gsi.Link, message []byte) {
 
 // A host that answers its manager by no answers, without end, does not keep keys from others.
 func TestAgentThatAnswersWithoutEnd(t *testing.T) {
+	t.Parallel() // it waits
 	s := newSite(t, "alpha", "beta", "gamma")
 	alpha, beta, gamma := s.hosts[0], s.hosts[1], s.hosts[2]
 	beta.agent = true

@@ -235,6 +235,7 @@ func TestQuestionWhoseStreamEnds(t *testing.T) {
 
 // A manager that takes what is announced and answers no Delete costs its host the time of one silence, and not of one for each.
 func TestManagerThatDeletesNothing(t *testing.T) {
+	t.Parallel() // it waits
 	s := newSite(t, "alpha", "beta")
 	var mu sync.Mutex // guards the field below it
 	has := map[string]bool{}

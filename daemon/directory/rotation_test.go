@@ -72,6 +72,7 @@ func TestRotationThatEndsAtAnyStep(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they wait
 			s := newSite(t, "alpha", "beta")
 			alpha, beta := s.hosts[0], s.hosts[1]
 			beta.agent = true
