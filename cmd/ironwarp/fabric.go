@@ -40,7 +40,7 @@ func (w *ironwarp) fabricCommand() *cli.Command {
 				Name: "keys", Usage: "management keys",
 				Subcommands: []*cli.Command{{
 					Name: "rotate", Usage: "make new keys in this manager's files, and give the agents theirs", ArgsUsage: "[m_key|sm_key|sa_key]...", BashComplete: w.completeKeys,
-					Description: "The files of sm_key and sa_key have to be the same on all managers: copy them there, over a channel that you trust, and run `ironwarp reload`.",
+					Description: "The files of keys have to be the same on all managers: copy them there, that of m_key too, over a channel that you trust, and run `ironwarp reload`.",
 					Flags:       remote(), Action: w.fabricRotate,
 				}},
 			},
