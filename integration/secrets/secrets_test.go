@@ -251,6 +251,8 @@ func (s *story) preSharedKeys() {
 	s.files = append(s.files, there)
 	s.use()
 
+	s.fabric()
+
 	// A rotation, including the time in which only alpha has the new secret.
 	s.alpha.must("peer", "rotate-secret", "--generate-psk", "beta")
 	s.psk("the second secret", here)
