@@ -44,3 +44,27 @@ func TestFaultySettingsKeepNothingOn(t *testing.T) {
 		t.Errorf("sa_etm_max_num_srvcs is %d, not 7 as before", got)
 	}
 }
+
+// A manager finds out who the master is, itself included, where SMInfo is for managers with the M_Key alone.
+func TestManagerWithProtectionFindsTheMaster(t *testing.T) {
+	hosts := newFabric(t, "alpha", "beta")
+	alpha, beta := hosts["alpha"], hosts["beta"]
+	key := alpha.dir + "/m_key"
+	alpha.write("m_key", "0x5ec2e7a11e0ddba1\n")
+	alpha.write("fabric.conf", "m_key "+key+"\nm_key_protection 2\n")
+	if err := os.Chmod(key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := alpha.api.Reload(t.Context()); err != nil || len(r.Unusable) > 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	for _, h := range []*host{alpha, beta} {
+		eventually(t, "the master is known", func() bool {
+			s, err := h.api.Fabric(t.Context())
+			return err == nil && s.Master == "127.0.1.1"
+		})
+	}
+	if strings.Contains(alpha.log.String(), "wrong M_Key") {
+		t.Error("the manager has taken itself for one with a wrong M_Key")
+	}
+}
