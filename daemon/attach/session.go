@@ -285,7 +285,7 @@ func (a *Attacher) connect(ctx context.Context, k sessionKey, p Peer, s *session
 	err = p.TryCarriers(ctx, func() (err error) {
 		cl, err = rnbd.Connect(ctx, rnbd.ClientConfig{
 			RTRS: rtrs.ClientConfig{
-				ULP: by.Disks, Name: a.sessionName(by), Trust: by.Disks.Trust(),
+				ULP: by.Disks, Name: a.sessionName(k), Trust: by.Disks.Trust(),
 				Paths: configs, Policy: c.Policy, Heartbeat: c.Heartbeat, NoPath: c.NoPath, ReconnectAttempts: c.ReconnectAttempts,
 				Conns: c.Connections, QueueDepth: a.cfg.Config().Limits.QueueSize, Setup: c.Setup(),
 				Partition: k.partition, Label: k.label,
@@ -343,29 +343,38 @@ func (a *Attacher) Offers(ctx context.Context, who local.Caller, peer, partition
 
 // sessionName is the same after a restart, so that the server lets the requests
 // of the life before end first.
-func (a *Attacher) sessionName(by *local.Consumer) string {
+func (a *Attacher) sessionName(k sessionKey) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown host"
 	}
-	return sessionNameOf(host, a.cfg.Config().StateDir, by.Name)
+	return sessionNameOf(host, a.cfg.Config().StateDir, k.by.Name, k.label)
 }
 
 // sessionNameOf names a ULP's session by the directory of its daemon's state. A directory
 // that the name cannot have as it is, since it is too long, cannot be printed, or has a colon, such as
-// the one before the ULP, is distinguished from others by a hash.
-func sessionNameOf(host, dir, ulp string) string {
+// the one before the ULP, is distinguished from others by a hash. So are the sessions of a ULP whose users the kernel has
+// different security labels for: a label may be longer than the name.
+func sessionNameOf(host, dir, ulp, label string) string {
 	const room = 200 // of the 255 bytes of rtrs
 	name := host + ":" + dir
 	if len(name) > room || strings.Contains(dir, ":") || printable.Check(name) != nil {
-		sum := sha256.Sum256([]byte(name))
-		hash := "~" + hex.EncodeToString(sum[:8])
+		hash := "~" + shortHash(name)
 		name = printable.Cut(printable.Text(name), room-len(hash)) + hash
 	}
-	if ulp != "" {
+	if ulp != "" || label != "" {
 		name += ":" + ulp
 	}
+	if label != "" {
+		name += ":" + shortHash(label)
+	}
 	return name
+}
+
+// shortHash is 16 digits that are another's by no accident.
+func shortHash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:8])
 }
 
 // leaveSession closes the session when nobody uses it any more.

@@ -8,8 +8,8 @@ import (
 	"github.com/ironwarp/ironwarp/internal/printable"
 )
 
-// Two daemons, or two ULPs of one, that named their sessions alike would end each
-// other's at the server, and a name that cannot be printed is refused there.
+// Two daemons, two ULPs of one, or two users of a ULP with different labels, that named their sessions alike would keep
+// each other out at the server, and a name that cannot be printed is refused there.
 func TestSessionsHaveNamesOfTheirOwn(t *testing.T) {
 	ulp := strings.Repeat("u", config.MaxULPName)
 	long := "/" + strings.Repeat("d", 250)
@@ -20,19 +20,21 @@ func TestSessionsHaveNamesOfTheirOwn(t *testing.T) {
 	seen := map[string]string{}
 	for _, dir := range dirs {
 		for _, u := range []string{"", ulp} {
-			name := sessionNameOf("alpha", dir, u)
-			if err := printable.Check(name); err != nil || len(name) > 255 || !strings.HasPrefix(name, "alpha:/") {
-				t.Errorf("of %q: %q, %d bytes: %v", dir, name, len(name), err)
+			for _, label := range []string{"", "system_u:system_r:hpc_t:s0", "system_u:system_r:hpc_t:s0:" + strings.Repeat("c1,", 100) + "c2"} {
+				name := sessionNameOf("alpha", dir, u, label)
+				if err := printable.Check(name); err != nil || len(name) > 254 || !strings.HasPrefix(name, "alpha:/") {
+					t.Errorf("of %q: %q, %d bytes: %v", dir, name, len(name), err)
+				}
+				who := dir + " with " + u + " as " + label
+				if other, ok := seen[name]; ok {
+					t.Errorf("%q and %q have the same name %q", who, other, name)
+				}
+				seen[name] = who
 			}
-			who := dir + " with " + u
-			if other, ok := seen[name]; ok {
-				t.Errorf("%q and %q have the same name %q", who, other, name)
-			}
-			seen[name] = who
 		}
 	}
 	// As it has been: a server knows a client of the release before by it.
-	if name := sessionNameOf("alpha", "/var/lib/ironwarp", "alice"); name != "alpha:/var/lib/ironwarp:alice" {
+	if name := sessionNameOf("alpha", "/var/lib/ironwarp", "alice", ""); name != "alpha:/var/lib/ironwarp:alice" {
 		t.Error(name)
 	}
 }
