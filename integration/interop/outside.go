@@ -64,6 +64,8 @@ var outsides = []outside{
 		what: "the same programs with themselves on soft-iWARP", document: programsSiwHead, mayLack: true},
 	{part: partSELinux, log: "selinux", test: "TestSELinux", limit: 6 * time.Minute, title: "labels",
 		what: "labels and partitions with SELinux", document: selinuxHead, mayLack: true},
+	{part: partSELinux, log: "selinux", test: "TestDaemon", limit: 6 * time.Minute, title: "daemons with labels",
+		what: "daemons whose partition SELinux decides about", document: labelledDaemonsHead, mayLack: true},
 	{part: partSELinux, log: "selinux", test: "TestAppArmor", limit: 6 * time.Minute, title: "labels with AppArmor",
 		what: "labels with AppArmor", document: apparmorHead, mayLack: true, long: true},
 	{part: partFabric, log: "ibsimnet", test: "TestOpenSM", limit: 5 * time.Minute, title: "opensm",
@@ -276,6 +278,14 @@ const selinuxHead = `
 
 In the virtual machine, whose kernel has SELinux, package fabric/selinux asks the kernel which labels may use which partitions
 ([fabric.md](fabric.md)), by policies that checkmodule and secilc have compiled.
+
+`
+
+const labelledDaemonsHead = `
+## Daemons with labels
+
+There two daemons have a partition whose label that kernel decides about. One user's processes run under different labels and attach disks of it; policies are loaded and SELinux' mode is
+switched under I/O.
 
 `
 

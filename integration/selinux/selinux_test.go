@@ -1,4 +1,4 @@
-// Package selinux has fabric/selinux ask a kernel with SELinux: that of the virtual
+// Package selinux has fabric/selinux, and daemons with it, ask a kernel with SELinux: that of the virtual
 // machine, with policies that SELinux' own programs have compiled on this host.
 package selinux
 
@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -26,7 +27,7 @@ import (
 
 // vmVar names the directory with the virtual machine; make interop sets it. insideVar is set
 // in the machine, to the directory of the policies; socketVar in a process that connects
-// to a socket there.
+// to a socket there. See askVar too.
 const (
 	vmVar     = "IRONWARP_VM_CACHE"
 	insideVar = "IRONWARP_POLICIES"
@@ -47,6 +48,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if text := os.Getenv(askVar); text != "" {
+		if err := ask(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
@@ -57,8 +65,8 @@ const (
 	head    = "module fabric 1.0;\nrequire { type required_t; }\n"
 )
 
-// context is the label of a type.
-func context(typ string) string { return "system_u:object_r:" + typ + ":s0" }
+// labelOf is the label of a type.
+func labelOf(typ string) string { return "system_u:object_r:" + typ + ":s0" }
 
 // TestSELinux: the kernel's decisions are asked for and kept as they have to be.
 func TestSELinux(t *testing.T) {
@@ -247,7 +255,7 @@ func wait(t testing.TB, d *selinux.Decider) {
 // decides fails unless the kernel says so.
 func decides(t testing.TB, d policy.Decider, subject, partition string, want bool) {
 	t.Helper()
-	if got, err := d.MayModify(context(subject), context(partition)); got != want || err != nil {
+	if got, err := d.MayModify(labelOf(subject), labelOf(partition)); got != want || err != nil {
 		t.Errorf("%s may modify %s: %v, %v", subject, partition, got, err)
 	}
 }
@@ -255,7 +263,7 @@ func decides(t testing.TB, d policy.Decider, subject, partition string, want boo
 // noPolicy: a kernel without a policy, which allows everything, lets nobody use a partition.
 func noPolicy(t *testing.T, h *host) {
 	d := h.open(t)
-	if ok, err := d.MayModify(context("solver_t"), context("secret_t")); ok || !errors.Is(err, selinux.ErrNoPolicy) {
+	if ok, err := d.MayModify(labelOf("solver_t"), labelOf("secret_t")); ok || !errors.Is(err, selinux.ErrNoPolicy) {
 		t.Errorf("%v, %v", ok, err)
 	}
 	if s := d.Source(); s != "SELinux (permissive; SELinux has no policy loaded)" {
@@ -296,10 +304,10 @@ func modes(t *testing.T, h *host) {
 		if s := d.Source(); s != source {
 			t.Errorf("source %q, want %q", s, source)
 		}
-		if got := d.Enforces(context("solver_t")); got != solver {
+		if got := d.Enforces(labelOf("solver_t")); got != solver {
 			t.Errorf("%s: solver_t: %v", source, got)
 		}
-		if got := d.Enforces(context("viewer_t")); got != viewer {
+		if got := d.Enforces(labelOf("viewer_t")); got != viewer {
 			t.Errorf("%s: viewer_t: %v", source, got)
 		}
 		decides(t, d, "solver_t", "secret_t", true) // by the policy, whatever is enforced
@@ -324,7 +332,7 @@ func unknown(t *testing.T, h *host) {
 	d := h.open(t)
 	decides(t, d, "solver_t", "secret_t", true)
 	h.load(t, "deny")
-	if ok, err := d.MayModify(context("kernel_t"), context("required_t")); ok || !errors.Is(err, selinux.ErrUnknownClass) {
+	if ok, err := d.MayModify(labelOf("kernel_t"), labelOf("required_t")); ok || !errors.Is(err, selinux.ErrUnknownClass) {
 		t.Errorf("%v, %v", ok, err)
 	}
 	if s := d.Source(); !strings.HasPrefix(s, "SELinux (permissive; the loaded policy has no class rdma_partition") {
@@ -332,7 +340,7 @@ func unknown(t *testing.T, h *host) {
 	}
 	h.load(t, "allow")
 	decides(t, d, "kernel_t", "required_t", true)
-	if ok, err := d.MayModify(context("solver_t"), context("required_t")); ok || !errors.Is(err, selinux.ErrUnknownLabel) {
+	if ok, err := d.MayModify(labelOf("solver_t"), labelOf("required_t")); ok || !errors.Is(err, selinux.ErrUnknownLabel) {
 		t.Errorf("a label that does not exist: %v, %v", ok, err)
 	}
 	if s := d.Source(); s != "SELinux (permissive; its policy has no class rdma_partition and allows what it does not know)" {
@@ -347,7 +355,7 @@ func labels(t *testing.T, h *host) {
 	h.load(t, "example")
 	d := h.open(t)
 	for _, label := range []string{"system_u:object_r:nobody_t:s0", "nobody_u:object_r:solver_t:s0", "system_u:object_r:solver_t", "system_u:object_r:solver_t:s1", "system_u:object_r:solver_t:s0:c200"} {
-		for _, pair := range [][2]string{{label, context("secret_t")}, {context("solver_t"), label}} {
+		for _, pair := range [][2]string{{label, labelOf("secret_t")}, {labelOf("solver_t"), label}} {
 			ok, err := d.MayModify(pair[0], pair[1])
 			if ok || !errors.Is(err, selinux.ErrUnknownLabel) || !strings.HasPrefix(err.Error(), label+": ") {
 				t.Errorf("%v: %v, %v", pair, ok, err)
@@ -373,7 +381,7 @@ func labels(t *testing.T, h *host) {
 		t.Fatal(err)
 	}
 	defer labelled.Close()
-	for pkey, want := range map[uint16]string{0x8012: context("secret_t"), 0x0013: "nobody_u:object_r:secret_t", 0x0014: ""} {
+	for pkey, want := range map[uint16]string{0x8012: labelOf("secret_t"), 0x0013: "nobody_u:object_r:secret_t", 0x0014: ""} {
 		if got, ok := labelled.Partition(pkey); got != want || ok != (want != "") {
 			t.Errorf("%#04x: %q, %v", pkey, got, ok)
 		}
@@ -400,15 +408,15 @@ func connect(socket string) error {
 	return err
 }
 
-// start starts this program under a label, as runcon does, to connect to the socket.
-func start(label, socket string) (*exec.Cmd, error) {
+// start starts this program under a label, as runcon does, with a variable that says what it is to do.
+func start(label, variable string, out io.Writer) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), socketVar+"="+socket)
-	cmd.Stderr = os.Stderr
+	cmd.Env = append(os.Environ(), variable)
+	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	// The label is of the next program that a child of this thread becomes.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -443,7 +451,7 @@ func peers(t *testing.T, h *host) {
 		"system_u:system_r:solver_t:s0:" + strings.Join(odd, ","), // 450 bytes
 	} {
 		h.enforce(t, "1")
-		cmd, err := start(label, socket)
+		cmd, err := start(label, socketVar+"="+socket, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -494,7 +502,7 @@ func random(t *testing.T, h *host) {
 		for row, want := range sesearch {
 			subject, partition, _ := strings.Cut(row, " ")
 			decides(t, d, subject, partition, want)
-			ours, err := p.MayModify(context(subject), context(partition))
+			ours, err := p.MayModify(labelOf(subject), labelOf(partition))
 			if ours != want || err != nil && !errors.Is(err, policy.ErrUnknownType) {
 				t.Errorf("%s: %s may modify %s: our engine %v, %v; sesearch %v", name, subject, partition, ours, err, want)
 			}
