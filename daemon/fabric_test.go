@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -247,5 +249,44 @@ func TestChangeThatIsHeardDoesNotHoldUpTheEnd(t *testing.T) {
 	case <-closed:
 	case <-time.After(20 * time.Second):
 		t.Error("the daemon does not end")
+	}
+}
+
+// A host that a manager has drained takes no new initiators, and takes them again when that ends.
+func TestDrainedHostTakesNoInitiators(t *testing.T) {
+	hosts := newFabric(t, "alpha", "beta")
+	alpha, beta := hosts["alpha"], hosts["beta"]
+	main, err := os.ReadFile(beta.conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beta.write("ironwarp.yaml", strings.Replace(string(main), "identity: 127.0.1.2", "agent: true, identity: 127.0.1.2", 1))
+	if _, err := beta.api.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	at := fmt.Sprintf("127.0.1.2:%d", beta.disks(api.LUNSpec{Path: beta.image("lun.img", 1<<20)}))
+	eventually(t, "beta is in the fabric", func() bool {
+		s, err := beta.api.Fabric(t.Context())
+		return err == nil && s.Master == "127.0.1.1"
+	})
+	refused := func() int {
+		return strings.Count(beta.log.String(), "a manager of the fabric has drained this host: it takes no new streams;")
+	}
+	for _, drained := range []bool{true, false} {
+		if err := alpha.api.DrainFabricHost(t.Context(), api.FabricDrainRequest{Peer: "beta", Drain: drained}); err != nil {
+			t.Fatal(err)
+		}
+		before := refused()
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, 1)}}
+		c, err := d.DialContext(t.Context(), "tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write(make([]byte, 48)) // no login: the target ends the connection
+		_, _ = io.Copy(io.Discard, c)
+		c.Close()
+		if n := refused() - before; (n == 1) != drained {
+			t.Errorf("drained %v: %d connections were refused for it", drained, n)
+		}
 	}
 }

@@ -29,7 +29,7 @@ const discoverTime = 30 * time.Second
 
 func (d *Daemon) newTargets() *targets.Targets {
 	return targets.New(targets.Config{
-		Log: d.log, StateDir: d.config().StateDir, Sessions: d.config().Limits.ISCSISessions, Listen: d.dev.Listen, ULP: d.ulps[config.ServiceTargets], Protector: d.portalProtector, Refused: d.onRefused,
+		Log: d.log, StateDir: d.config().StateDir, Sessions: d.config().Limits.ISCSISessions, Listen: d.dev.Listen, ULP: d.ulps[config.ServiceTargets], Protector: d.newAtPortals, Refused: d.onRefused,
 		Label: d.labelOfTarget, Denies: d.deniesTarget,
 		Came: func(peer string) { d.blocks.Created(peer, nil) },
 		PeerOf: func(id transport.Identity, a netip.Addr) (config.Peer, bool) {
@@ -59,6 +59,14 @@ func (d *Daemon) portalProtector(a netip.Addr, anyone bool) (transport.Protector
 		return n, err
 	}
 	return p, err
+}
+
+// newAtPortals is portalProtector for initiators that come: to a drained host none do.
+func (d *Daemon) newAtPortals(a netip.Addr, anyone bool) (transport.Protector, error) {
+	if d.directory.Drained() {
+		return nil, errDrained
+	}
+	return d.portalProtector(a, anyone)
 }
 
 // initiatorsOf are the peers whose initiators may come, by a configuration.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
@@ -16,10 +17,20 @@ import (
 // serviceOfRootsPrograms is what streams of root's programs are listed under; those of a ULP's have its name.
 const serviceOfRootsPrograms = "programs"
 
+// declaredAgain is how long programs have to declare the streams again to a daemon that was started anew: what is up goes on, also on a host
+// that was drained before.
+const declaredAgain = 30 * time.Second
+
 func (d *Daemon) newPrograms() *programs.Programs {
 	return programs.New(programs.Config{
 		Log: d.log, Config: d.config, Consumers: d.local, Protector: transport.PerPeer(d.protectorFor), Created: d.blocks.Created,
-		Check: func(a netip.Addr) error { _, err := d.protectorFor(a); return err },
+		Check: func(a netip.Addr) error {
+			if d.directory.Drained() && time.Since(d.started) > declaredAgain {
+				return errDrained
+			}
+			_, err := d.protectorFor(a)
+			return err
+		},
 		Peer: func(a netip.Addr) (config.Peer, bool) {
 			if p := d.peers.byAddress(a); p != nil {
 				return p.cfg, true
