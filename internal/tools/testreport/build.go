@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -58,13 +59,20 @@ func (r *runner) build(ctx context.Context, pass, variant string, pkgs []string,
 		return nil
 	}
 	dir := filepath.Join(r.work, pass)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		r.fault("build tests", err.Error())
-		return nil
-	}
-	args := append([]string{"test", "-c", "-trimpath", "-o", dir + "/"}, append(flags, pkgs...)...)
-	if out, err := r.timed(exec.CommandContext(ctx, "go", args...), "build", pass); err != nil {
-		r.fault("build the tests ("+pass+")", string(out))
+	in := map[string]string{} // the directory of each package's binary
+	for i, group := range distinct(pkgs) {
+		to := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.MkdirAll(to, 0o700); err != nil {
+			r.fault("build tests", err.Error())
+			return nil
+		}
+		for _, pkg := range group {
+			in[pkg] = to
+		}
+		args := append([]string{"test", "-c", "-trimpath", "-o", to + "/"}, append(flags, group...)...)
+		if out, err := r.timed(exec.CommandContext(ctx, "go", args...), "build", pass); err != nil {
+			r.fault("build the tests ("+pass+")", string(out))
+		}
 	}
 	// With other flags a package may have no tests.
 	list := append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}"}, flags...)
@@ -75,7 +83,7 @@ func (r *runner) build(ctx context.Context, pass, variant string, pkgs []string,
 	}
 	for line := range strings.Lines(where) {
 		pkg, src, _ := strings.Cut(strings.TrimSpace(line), " ")
-		j := job{pass: pass, pkg: pkg, variant: variant, dir: src, binary: filepath.Join(dir, filepath.Base(pkg)+".test")}
+		j := job{pass: pass, pkg: pkg, variant: variant, dir: src, binary: filepath.Join(in[pkg], filepath.Base(pkg)+".test")}
 		if _, err := os.Stat(j.binary); err != nil {
 			r.fault("build the tests ("+pass+")", fmt.Sprintf("there is none of %s", pkg))
 			continue
@@ -90,6 +98,21 @@ func (r *runner) build(ctx context.Context, pass, variant string, pkgs []string,
 		}
 	}
 	return jobs
+}
+
+// distinct divides packages into groups in which no two have the same last name: their binaries would have it, too, and go
+// builds no such two at once.
+func distinct(pkgs []string) (groups [][]string) {
+	for _, pkg := range pkgs {
+		i := slices.IndexFunc(groups, func(g []string) bool {
+			return !slices.ContainsFunc(g, func(o string) bool { return filepath.Base(o) == filepath.Base(pkg) })
+		})
+		if i < 0 {
+			i, groups = len(groups), append(groups, nil)
+		}
+		groups[i] = append(groups[i], pkg)
+	}
+	return groups
 }
 
 // split divides a lab's tests, in turns, among jobs of about perJob tests.
