@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,6 +43,7 @@ func newFabricScene(t *testing.T) *fabricScene {
 			t.Fatal(err)
 		}
 		s.wire = append(s.wire, wire...)
+		n.More = serveMetrics
 		if err := n.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -80,12 +82,30 @@ func (s *fabricScene) all() []*node.Node { return []*node.Node{s.alpha, s.beta, 
 // part writes down a host's part in the fabric, which holds from its next reload or start on.
 func (s *fabricScene) part(n *node.Node, keys, conf string) {
 	s.t.Helper()
-	n.More = fmt.Sprintf("fabric: {%s, identity: %s}\n", keys, n.Addr())
+	n.More = fmt.Sprintf("fabric: {%s, identity: %s}\n%s", keys, n.Addr(), serveMetrics)
 	main := fmt.Sprintf("state_dir: %s\n%s", filepath.Join(n.Dir(), "state"), n.More)
 	etc := filepath.Dir(n.Config)
 	for path, text := range map[string]string{n.Config: main, filepath.Join(etc, "fabric.conf"): conf} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			s.t.Fatal(err)
+		}
+	}
+}
+
+// metrics compares what the manager serves of the fabric with the operations document.
+func (s *fabricScene) metrics() {
+	s.t.Helper()
+	if _, err := exec.LookPath("curl"); err != nil {
+		s.t.Logf("the metrics are not looked at: %v: apt install curl", err)
+		return
+	}
+	served, err := s.alpha.Run(s.t.Context(), "curl", "-sS", "http://127.0.0.1:"+metricsPort+"/metrics")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, name := range s.metricsInDocument() {
+		if isOfFabric(name) && !strings.Contains(served, "\n"+name+"{") && !strings.Contains(served, "\n"+name+" ") {
+			s.t.Errorf("%s is not served", name)
 		}
 	}
 }
@@ -162,6 +182,7 @@ func TestFabricWithESP(t *testing.T) {
 	s := newFabricScene(t)
 	first, second := s.alpha, s.gamma
 	s.untilMaster(first, s.all()...)
+	s.metrics()
 	s.addExport(s.fabricDisk())
 	s.until("the directory has the disk", func() bool { return s.finds(second, s.fabricDisk()) })
 	s.must(second, "attach", "--service", s.fabricDisk())

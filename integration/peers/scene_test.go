@@ -39,6 +39,9 @@ const healTime = 2 * time.Minute
 
 const metricsPort = "9471"
 
+// serveMetrics has a daemon serve them there.
+const serveMetrics = "metrics: {listen: \"127.0.0.1:" + metricsPort + "\"}\n"
+
 // scene is two hosts whose daemons do not know each other.
 type scene struct {
 	t           *testing.T
@@ -53,7 +56,7 @@ func newScene(t *testing.T) *scene {
 	l := lab.Start(t, lab.Config{})
 	s := &scene{t: t, alpha: node.New(l.Host("alpha"), binary), beta: node.New(l.Host("beta"), binary)}
 	for _, n := range []*node.Node{s.alpha, s.beta} {
-		n.More = "metrics: {listen: \"127.0.0.1:" + metricsPort + "\"}\n"
+		n.More = serveMetrics
 		if err := n.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
