@@ -64,9 +64,9 @@ type Server struct {
 // pendingExport is an export whose storage is not open yet.
 type pendingExport struct {
 	partition string
-	allow []transport.Identity
-	all   bool
-	why   notReady
+	allow     []transport.Identity
+	all       bool
+	why       notReady
 }
 
 // notReady is why an export cannot be opened yet.

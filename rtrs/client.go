@@ -46,8 +46,8 @@ type ClientConfig struct {
 	Setup      verbs.Setup // start-up of each connection
 	// Partition is that of all connections, "": none; Label is their security label, "": the ULP's.
 	Partition, Label string
-	Heartbeat  HeartbeatConfig
-	NoPath     NoPath
+	Heartbeat        HeartbeatConfig
+	NoPath           NoPath
 	// ReconnectAttempts is how many attempts to bring a path up may fail in a row, once the
 	// session is open, before it is given up; 0: any number.
 	ReconnectAttempts int
