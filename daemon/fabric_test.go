@@ -216,6 +216,10 @@ func TestManagerTakesAHostOutOfAPartition(t *testing.T) {
 	eventually(t, "streams of the partition end", func() bool { return !inLab(beta) })
 	beta.stop()
 	beta.start()
+	// Whether a client has come back by now is chance; what decides about it is in force from the start.
+	if _, found := beta.d.partitions.Now().Table.Find("lab"); found {
+		t.Error("a daemon that was started anew has the partition in force")
+	}
 	eventually(t, "beta is in the fabric again", func() bool {
 		s, err := beta.api.Fabric(t.Context())
 		return err == nil && s.Master == "127.0.0.2"
