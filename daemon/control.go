@@ -281,6 +281,10 @@ func httpStatus(code string) int {
 		return http.StatusServiceUnavailable
 	case api.CodeTimeout:
 		return http.StatusGatewayTimeout
+	case api.CodeNoSpace:
+		return http.StatusInsufficientStorage
+	case api.CodeUnsupported:
+		return http.StatusNotImplemented
 	}
 	return http.StatusInternalServerError
 }

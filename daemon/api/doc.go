@@ -14,6 +14,15 @@
 //	POST   /v1/sessions/path                 take a path down, or up again (PathRequest)
 //	GET    /v1/exports         POST          list, add (ExportSpec)
 //	DELETE /v1/exports/NAME                  remove
+//	GET    /v1/pools                         pools of storage; those of ?peer=, as all that follow
+//	GET    /v1/pools/NAME                    show one
+//	GET    /v1/volumes         POST          volumes and snapshots; make a volume (VolumeCreate)
+//	GET    /v1/volumes/NAME    DELETE        show, remove
+//	POST   /v1/volumes/NAME/expand           make it larger (VolumeExpand)
+//	POST   /v1/volumes/NAME/snapshot         keep what it holds now (VolumeSnapshot)
+//	POST   /v1/volumes/NAME/publish          let a peer attach it (VolumePublish)
+//	POST   /v1/volumes/NAME/unpublish        fence a peer from it (VolumeUnpublish)
+//	POST   /v1/volumes/NAME/qos              limit its I/O (QoS)
 //	GET    /v1/targets         POST          iSCSI targets; add (TargetSpec)
 //	GET    /v1/targets/NAME    PATCH DELETE  show, change (TargetChange), remove
 //	POST   /v1/targets/NAME/luns             add a LUN (LUNSpec)

@@ -16,6 +16,8 @@ const (
 	CodeForbidden   = "forbidden"   // the peer or the system refuses
 	CodeUnavailable = "unavailable" // something that is needed does not answer
 	CodeTimeout     = "timeout"     // it took too long
+	CodeNoSpace     = "no_space"    // a pool or a file system has no room for it
+	CodeUnsupported = "unsupported" // this storage cannot do it
 	CodeInternal    = "internal"
 )
 
@@ -60,6 +62,10 @@ func ExitStatus(code string) int {
 		return 7
 	case CodeTimeout:
 		return 8
+	case CodeNoSpace:
+		return 9
+	case CodeUnsupported:
+		return 10
 	}
 	return 1
 }
