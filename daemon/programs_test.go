@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/internal/otheruser"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/delegate"
@@ -31,9 +32,6 @@ func (h *host) dialFlows(uid uint32) func(context.Context) (*net.UnixConn, error
 	path := filepath.Join(h.dir, "run", "ironwarp.sock")
 	return func(ctx context.Context) (*net.UnixConn, error) {
 		c, err := otheruser.Dial(path, uid)
-		if errors.Is(err, os.ErrPermission) { // there is no ULP at all
-			err = fmt.Errorf("%w: %w", transport.ErrNotProtected, err)
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -296,6 +294,46 @@ func TestStreamsOfProgramsOutliveTheDaemon(t *testing.T) {
 	if !s.works() {
 		t.Fatal("the stream has ended with the daemon")
 	}
+	h.start()
+	eventually(t, "the next daemon has it", func() bool { return h.uses(t, "alice", "streams") == 1 })
+	if !s.works() {
+		t.Error("the stream has ended with the next daemon")
+	}
+}
+
+// TestStreamsOfProgramsOutliveAShutSocket: the control socket is root's alone while a daemon starts or ends, and while
+// systemd has it and no daemon runs.
+func TestStreamsOfProgramsOutliveAShutSocket(t *testing.T) {
+	h := withPrograms(t)
+	dial, refused := h.dialFlows(alice), make(chan struct{}, 64)
+	c, err := delegate.New(t.Context(), func(ctx context.Context) (*net.UnixConn, error) {
+		conn, err := dial(ctx)
+		if errors.Is(err, os.ErrPermission) {
+			select {
+			case refused <- struct{}{}:
+			default:
+			}
+		}
+		return conn, err
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	p := &program{c, t}
+	s := p.mustConnect(firstPort + 2)
+	h.stop()
+	l, err := local.Listen(t.Context(), filepath.Join(h.dir, "run", "ironwarp.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		<-refused
+	}
+	if !s.works() {
+		t.Error("the stream has ended before there is another daemon")
+	}
+	l.Close()
 	h.start()
 	eventually(t, "the next daemon has it", func() bool { return h.uses(t, "alice", "streams") == 1 })
 	if !s.works() {

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -108,11 +109,11 @@ func protect(cfg *rdmalib.Config, quiet *slog.Logger) syscall.Errno {
 // connectTime bounds the wait for the daemon when the device is first used.
 const connectTime = 10 * time.Second
 
-// dial connects to the daemon. A refusal is final: the user may have no streams.
+// dial connects to the daemon. A refusal by it is final: the user may have no streams.
 func dial(ctx context.Context) (*net.UnixConn, error) {
 	conn, err := api.DialFlows(ctx, os.Getenv("IRONWARP_SOCKET"))
 	var refused *api.Error
-	if errors.As(err, &refused) && refused.Code == api.CodeForbidden {
+	if errors.As(err, &refused) && refused.Code == api.CodeForbidden && !errors.Is(err, fs.ErrPermission) { // that is the socket's file
 		err = fmt.Errorf("%w: %w", transport.ErrNotProtected, err)
 	}
 	return conn, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"slices"
@@ -23,6 +24,9 @@ const (
 	againMax = 2 * time.Second
 	// termsTime bounds the daemon's first message.
 	termsTime = 30 * time.Second
+	// shutTime is how long the daemon's socket may be shut to the user before calls fail: it is while a daemon starts or ends,
+	// and systemd's is while none runs.
+	shutTime = 3 * time.Second
 )
 
 // Client is a program's Protector: the daemon decides, and sees the sockets. Where the daemon is away calls wait for it
@@ -61,8 +65,9 @@ var (
 	errNotSockets = errors.New("delegate: the connection has no socket")
 )
 
-// New connects to the daemon by dial, which fails with transport.ErrNotProtected where the daemon refuses the user. The
-// log is told of flows that the daemon ends.
+// New connects to the daemon by dial, which fails with transport.ErrNotProtected where the daemon refuses the user, and with
+// fs.ErrPermission where its socket is shut to the user, who may be refused or just early. The log is told of flows that the
+// daemon ends.
 func New(ctx context.Context, dial func(context.Context) (*net.UnixConn, error), log *slog.Logger) (*Client, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -203,8 +208,10 @@ func (c *Client) lost(err error) {
 	c.tellLocked()
 }
 
-// again waits for a daemon; nil: Close was called. One that refuses the user ends the flows.
+// again waits for a daemon; nil: Close was called. One that refuses the user ends the flows. A socket that is shut does not,
+// as nobody can tell whether a daemon has shut it for good.
 func (c *Client) again() *link {
+	var shut time.Time // since when the socket is; zero: it is not
 	for pause := againMin; ; pause = min(2*pause, againMax) {
 		timer := time.NewTimer(pause)
 		select {
@@ -217,11 +224,20 @@ func (c *Client) again() *link {
 		if err == nil {
 			return l
 		}
+		refused := errors.Is(err, transport.ErrNotProtected)
+		switch {
+		case !errors.Is(err, fs.ErrPermission):
+			shut = time.Time{}
+		case shut.IsZero():
+			shut = time.Now()
+		case time.Since(shut) >= shutTime:
+			err = fmt.Errorf("%w: %w", transport.ErrNotProtected, err)
+		}
 		c.mu.Lock()
 		c.why = err
 		c.tellLocked()
 		c.mu.Unlock()
-		if errors.Is(err, transport.ErrNotProtected) {
+		if refused {
 			c.endAll(err)
 		}
 	}

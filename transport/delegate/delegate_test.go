@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -359,6 +360,34 @@ func TestRefusedUser(t *testing.T) {
 	}
 	if !isOver(t, peer) {
 		t.Error("the flow goes on")
+	}
+}
+
+// TestShutSocket: the daemon's socket is shut to the user for a while, as it is when a daemon starts. Flows go on, and calls wait,
+// but not for ever: it may be shut for good.
+func TestShutSocket(t *testing.T) {
+	d := newDaemon(t)
+	d.leave.Store(true)
+	c := client(t, d)
+	ours, peer := connected(t)
+	if _, err := c.Admit(t.Context(), ours.flow(), true, ours); err != nil {
+		t.Fatal(err)
+	}
+	d.set(fs.ErrPermission, nil)
+	d.current().Close()
+	if err := c.Prepare(t.Context(), ours.flow()); !errors.Is(err, transport.ErrNotProtected) || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("a call: %v", err)
+	}
+	if !isAlive(t, ours, peer) {
+		t.Fatal("the flow has ended, and no daemon has refused it")
+	}
+	d.set(nil, nil)
+	await(t, "the flow to be declared again", func() bool { n, released := d.count(); return n == 1 && released == 1 })
+	if err := c.Prepare(t.Context(), ours.flow()); err != nil {
+		t.Errorf("a call, with the socket open again: %v", err)
+	}
+	if !isAlive(t, ours, peer) {
+		t.Error("the flow has ended with the next daemon")
 	}
 }
 
