@@ -106,8 +106,8 @@ func (d *Daemon) applyPartitions(next *config.Config) {
 		d.run(func(context.Context) { d.hearSELinux(ctx, kernel) })
 	}
 	d.closeLabels(before)
-	if e, ok := decider.(policy.Enforcer); ok && len(next.Partitions) > 0 && !e.Enforces(d.partitions.Now().Default) {
-		d.log.Warn("INSECURE: the policy of partitions is permissive: what it denies is logged, and let pass", "policy", decider.Source())
+	if source := permissiveIn(next, d.partitions.Now()); source != "" {
+		d.log.Warn("INSECURE: the policy of partitions is permissive: what it denies is logged, and let pass", "policy", source)
 	}
 	d.endDenied()
 }
@@ -192,7 +192,7 @@ func (d *Daemon) endDenied() {
 
 // onPermitted logs what a permissive policy denies.
 func (d *Daemon) onPermitted(p *partition.Denied) {
-	d.log.Warn("permissive: denied, and let pass", "label", p.Label, "partition", p.Partition, "partition_label", p.Its, "policy", p.Source)
+	d.log.Warn("permissive: denied, and let pass", "label", p.Label, "partition", p.Partition, "reason", p.Error())
 }
 
 // labelOfULP is the label of a ULP's queue pairs that have none of their own.

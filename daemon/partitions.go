@@ -9,6 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/fabric/partition"
+	"github.com/ironwarp/ironwarp/fabric/policy"
 	"github.com/ironwarp/ironwarp/ipsec"
 )
 
@@ -124,14 +125,18 @@ func isOfPartition(peer, child, name string) bool {
 	return ok && (rest == "" || rest[0] == '-')
 }
 
-// permissive says that the policy of the partitions lets pass what it denies, "" if it does not.
-func (d *Daemon) permissive() string {
-	c, now := d.config(), d.partitions.Now()
-	if len(c.Partitions) == 0 || now.Decider == nil {
+// permissive says that the policy of the partitions lets pass what it denies to a label that is configured, "" if it does not.
+func (d *Daemon) permissive() string { return permissiveIn(d.config(), d.partitions.Now()) }
+
+func permissiveIn(c *config.Config, now *partition.Snapshot) string {
+	e, ok := now.Decider.(policy.Enforcer)
+	if len(c.Partitions) == 0 || !ok {
 		return ""
 	}
-	if e, ok := now.Decider.(interface{ Enforces(string) bool }); ok && !e.Enforces(now.Default) {
-		return now.Decider.Source()
+	for _, label := range c.ConfiguredLabels() {
+		if label = cmp.Or(label, now.Default); !e.Enforces(label) {
+			return fmt.Sprintf("%s, for label %s", e.Source(), label)
+		}
 	}
 	return ""
 }

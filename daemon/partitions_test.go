@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/fabric/partition"
+	"github.com/ironwarp/ironwarp/fabric/policy"
 	"github.com/ironwarp/ironwarp/internal/otheruser"
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/iwarptest"
@@ -303,4 +306,36 @@ func TestProgramsOfAPartition(t *testing.T) {
 	}
 	h.policy("hpc_t")
 	p.mustConnect(firstPort + 3)
+}
+
+// lenient is a policy that enforces what it denies to all labels but one.
+type lenient struct {
+	policy.Decider
+	label string
+}
+
+func (l lenient) Enforces(subject string) bool { return subject != l.label }
+
+// One label that a policy is permissive for is a weakness, whoever has it.
+func TestPolicyThatIsPermissiveForOneLabelIsReported(t *testing.T) {
+	decider, err := policy.Parse("lab.te", []byte(labPolicy("hpc_t")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &config.Config{
+		Partitions: []config.Partition{{}},
+		Services:   map[string]config.Service{config.ServiceExports: {Label: "service"}},
+		Exports:    []config.Export{{Label: "export"}},
+		Targets:    []config.Target{{Label: "target"}},
+		ULPs:       []config.ULP{{Label: "ulp"}},
+	}
+	for _, label := range []string{"default", "service", "export", "target", "ulp"} {
+		now := &partition.Snapshot{Default: "default", Decider: lenient{decider, label}}
+		if got := permissiveIn(c, now); !strings.HasSuffix(got, "for label "+label) {
+			t.Errorf("permissive for %s: reported is %q", label, got)
+		}
+	}
+	if got := permissiveIn(c, &partition.Snapshot{Default: "default", Decider: lenient{decider, "somebody else's"}}); got != "" {
+		t.Errorf("reported is %q where no configured label is concerned", got)
+	}
 }

@@ -87,6 +87,26 @@ func (c *Config) ULPPartition(u ULP) string {
 // ServiceLabel is the security label of a service's queue pairs and listeners, "": the default one.
 func (c *Config) ServiceLabel(service string) string { return c.Services[service].Label }
 
+// ConfiguredLabels are the security labels that services, exports, targets and ULPs are given, each once, sorted. "" stands for
+// those who have the default one.
+func (c *Config) ConfiguredLabels() []string {
+	all := []string{""}
+	for _, s := range c.Services {
+		all = append(all, s.Label)
+	}
+	for _, e := range c.Exports {
+		all = append(all, e.Label)
+	}
+	for _, t := range c.Targets {
+		all = append(all, t.Label)
+	}
+	for _, u := range c.ULPs {
+		all = append(all, u.Label)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // PeerPartition is a partition of which a peer is a member.
 type PeerPartition struct {
 	Name            string

@@ -27,7 +27,7 @@ const (
 // for a while, Report logs how many there were, and the next one is the first again.
 //
 // It is about records of level Info and above with an attribute peer, ulp, client,
-// flow or remote. The kind is the message with the attributes event and reason, and
+// flow, remote or label. The kind is the message with the attributes event and reason, and
 // who is peer or else ulp; all strangers are one.
 type Handler struct {
 	to   slog.Handler
@@ -113,7 +113,7 @@ func (k *repeatKey) noteAttr(a slog.Attr) bool {
 			k.who = a.Value.String()
 		}
 		return true
-	case "client", "flow", "remote":
+	case "client", "flow", "remote", "label":
 		return true
 	}
 	return false

@@ -24,6 +24,7 @@ func TestRepeatedLinesAreLoggedAtOneTwoFiveTenAndSoOn(t *testing.T) {
 	for range storm {
 		log.Warn("connection refused", "peer", "beta", "reason", "not_covered")
 		log.With("peer", "delta").Info("path lost")
+		log.Warn("permissive: denied, and let pass", "label", "hpc_t", "reason", "not allowed")
 	}
 	log.Warn("connection refused", "peer", "beta", "reason", "wrong_identity")
 	log.Warn("connection refused", "peer", "gamma", "reason", "not_covered")
@@ -43,7 +44,7 @@ func TestRepeatedLinesAreLoggedAtOneTwoFiveTenAndSoOn(t *testing.T) {
 		return n
 	}
 	const sequence = "[1 2 5 10 20 50 100 200 500 1000]"
-	for _, line := range []string{"peer=beta reason=not_covered", "peer=delta"} {
+	for _, line := range []string{"peer=beta reason=not_covered", "peer=delta", "label=hpc_t"} {
 		if got := fmt.Sprint(numbers(line)); got != sequence {
 			t.Errorf("%s: lines at %s, want %s", line, got, sequence)
 		}
@@ -60,12 +61,12 @@ func TestRepeatedLinesAreLoggedAtOneTwoFiveTenAndSoOn(t *testing.T) {
 	}
 	now = now.Add(quietAfter)
 	h.Report(log)
-	for _, want := range []string{`what="connection refused" reason=not_covered from=beta in_all=1234 since_the_last_line=234`, `what="path lost" from=delta in_all=1234`} {
+	for _, want := range []string{`what="connection refused" reason=not_covered from=beta in_all=1234 since_the_last_line=234`, `what="path lost" from=delta in_all=1234`, `what="permissive: denied, and let pass" reason="not allowed" in_all=1234`} {
 		if strings.Count(out.String(), want) != 1 {
 			t.Errorf("no line with %s:\n%s", want, out.String())
 		}
 	}
-	if strings.Count(out.String(), "\n") != 2 {
+	if strings.Count(out.String(), "\n") != 3 {
 		t.Errorf("more is said than was left out:\n%s", out.String())
 	}
 	out.Reset()

@@ -178,7 +178,7 @@ func permissiveMode(t *testing.T, h *host) {
 	}
 	until(t, "the log says so", func() bool {
 		log := alpha.log.String()
-		return strings.Contains(log, `policy="SELinux (permissive)"`) && strings.Contains(log, `"permissive: denied, and let pass" label=`+viewerLabel)
+		return strings.Contains(log, `policy="SELinux (permissive), for label `) && strings.Contains(log, `"permissive: denied, and let pass" label=`+viewerLabel)
 	})
 	kept := alpha.streams(labelled(hpcLabel))
 	if len(kept) == 0 || len(alpha.streams(labelled(viewerLabel))) == 0 {
