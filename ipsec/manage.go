@@ -39,6 +39,7 @@ func (m *Manager) AddPeers(ctx context.Context, cfgs []pad.Peer) []error {
 	for i, cfg := range cfgs {
 		of[i], errs[i] = m.declareLocked(ctx, cfg, &fresh)
 	}
+	before := m.DaemonStatus()
 	failed := m.ensureGuards(fresh.peers...)
 	added := map[*peer]bool{}
 	for _, p := range fresh.peers {
@@ -57,6 +58,9 @@ func (m *Manager) AddPeers(ctx context.Context, cfgs []pad.Peer) []error {
 	offer := slices.DeleteFunc(slices.Clone(of), func(p *peer) bool { return p == nil || failed[p] != nil })
 	// If charon is not there, or goes away meanwhile, they are loaded when it comes back.
 	if l := m.currentSession(); l != nil {
+		if l.Status.DataPlane != before.DataPlane || l.Status.Tun != before.Tun {
+			added = nil // it came meanwhile, and their guards are not those of its data plane
+		}
 		for p, err := range m.bringUpLocked(ctx, l, offer, added) {
 			if m.currentSession() == l {
 				failed[p] = err
