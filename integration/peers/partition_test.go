@@ -19,6 +19,7 @@ import (
 
 const (
 	partitionPort = 7480
+	portalPort    = 7481 // of the partition's targets
 	hpcLabel      = "system_u:system_r:hpc_t"
 	labLabel      = "system_u:object_r:lab_part_t"
 )
@@ -37,11 +38,24 @@ func labPolicy(allowed ...string) string {
 type partitioned struct {
 	*scene
 	plain map[*node.Node]string // what the configuration had before
+	more  string                // of the partition's declaration
 }
 
 func newPartitioned(t *testing.T, transport string) *partitioned {
 	t.Helper()
-	s := &partitioned{newScene(t), map[*node.Node]string{}}
+	s := partitionedWith(t, transport, "")
+	image := filepath.Join(s.beta.Dir(), "disk.img")
+	if err := os.WriteFile(image, s.beta.Canary().Bytes(diskSize), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.must(s.beta, "export", "add", "--allow", "alpha", "--partition", "lab", "disk", image)
+	return s
+}
+
+// partitionedWith is the hosts without beta's disk, and with more in the partition's declaration.
+func partitionedWith(t *testing.T, transport, more string) *partitioned {
+	t.Helper()
+	s := &partitioned{newScene(t), map[*node.Node]string{}, more}
 	for _, n := range []*node.Node{s.alpha, s.beta} {
 		s.plain[n] = n.More
 		s.policy(n, "hpc_t")
@@ -55,11 +69,6 @@ func newPartitioned(t *testing.T, transport string) *partitioned {
 			s.must(n, "peer", "set", "--transport", transport, s.other(n).Name())
 		}
 	}
-	image := filepath.Join(s.beta.Dir(), "disk.img")
-	if err := os.WriteFile(image, s.beta.Canary().Bytes(diskSize), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.must(s.beta, "export", "add", "--allow", "alpha", "--partition", "lab", "disk", image)
 	return s
 }
 
@@ -83,9 +92,9 @@ func (s *partitioned) declare(n *node.Node, label, alpha, beta string) {
 	s.t.Helper()
 	n.More = s.plain[n] + fmt.Sprintf(`labels: {policy: lab.te, engine: policy}
 partitions:
-  - {name: lab, pkey: 0x0012, label: %q, port: %d, membership: %s, members: {%s: %s, %s: %s}}
-services: {exports: {label: %q}, attachments: {label: %[9]q}}
-`, label, partitionPort, map[*node.Node]string{s.alpha: alpha, s.beta: beta}[n], s.alpha.Addr(), alpha, s.beta.Addr(), beta, hpcLabel, hpcLabel)
+  - {name: lab, pkey: 0x0012, label: %q, port: %d, membership: %s, members: {%s: %s, %s: %s}%s}
+services: {exports: {label: %[9]q}, attachments: {label: %[9]q}, targets: {label: %[9]q}}
+`, label, partitionPort, map[*node.Node]string{s.alpha: alpha, s.beta: beta}[n], s.alpha.Addr(), alpha, s.beta.Addr(), beta, s.more, hpcLabel)
 	main := fmt.Sprintf("state_dir: %s/state\n%s", n.Dir(), n.More)
 	if err := os.WriteFile(n.Config, []byte(main), 0o600); err != nil {
 		s.t.Fatal(err)
@@ -324,4 +333,84 @@ func TestChangedPolicyEndsStreamsOnTheWire(t *testing.T) {
 	s.policy(s.beta, "hpc_t")
 	s.must(s.beta, "reload")
 	s.readDisk(socket)
+}
+
+// TestTargetOfAPartitionIsServedInItsLabelsSA: QEMU on alpha writes and reads a LUN of the partition's portal. The SA that carries
+// it has the label; what it wrote is nowhere on the wire, before and after the SAs were deleted; and when beta's policy changes
+// its session ends, and no other begins.
+func TestTargetOfAPartitionIsServedInItsLabelsSA(t *testing.T) {
+	needTools(t)
+	t.Parallel()
+	s := partitionedWith(t, "tcp", fmt.Sprintf(", iscsi_port: %d", portalPort))
+	wire, err := s.beta.Capture(t.Context(), lab.CaptureOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := filepath.Join(s.beta.Dir(), "lun.img")
+	if err := os.WriteFile(image, s.beta.Canary().Bytes(diskSize), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.must(s.beta, "target", "add", "--peer", "alpha", "--partition", "lab", "--iqn", targetName, "--path", image, "disks")
+	carriers := func() (bytes uint64, all []api.SA) {
+		list, err := s.alpha.Client().SAs(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sa := range list {
+			if sa.State == "INSTALLED" && strings.Contains(sa.LocalTS+sa.RemoteTS, fmt.Sprint(portalPort)) {
+				bytes, all = bytes+sa.BytesOut+sa.BytesIn, append(all, sa)
+			}
+		}
+		return bytes, all
+	}
+	s.until("there are SAs of the portal", func() bool { _, all := carriers(); return len(all) > 0 })
+	before, _ := carriers()
+	q := startQEMU(t, s.alpha, fmt.Sprintf("iscsi://%s/%s/0", netip.AddrPortFrom(s.beta.Addr(), portalPort), targetName))
+	q.do("read 0 512k", "read 524288/524288")
+	after, all := carriers()
+	for _, sa := range all {
+		if sa.Label != labLabel {
+			t.Errorf("SA %s of the portal has the label %q", sa.Child, sa.Label)
+		}
+	}
+	if after < before+512<<10 {
+		t.Errorf("SAs of the portal have carried %d bytes of 512 KiB: %+v", after-before, all)
+	}
+	s.must(s.beta, "sa", "delete", "alpha")
+	q.do("write -P 0x33 64k 64k", "wrote 65536/65536")
+	q.do("read -P 0x33 64k 64k", "read 65536/65536")
+	sessions := func() int {
+		list, err := s.beta.Client().TargetSessions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	if n := sessions(); n != 1 {
+		t.Errorf("%d sessions", n)
+	}
+	list := func() (string, error) {
+		return s.alpha.Run(t.Context(), "iscsi-ls", "-s", fmt.Sprintf("iscsi://%s", netip.AddrPortFrom(s.beta.Addr(), portalPort)))
+	}
+	if out, err := list(); err != nil || !strings.Contains(out, targetName) {
+		t.Errorf("the portal lists %q: %v", out, err)
+	}
+	s.policy(s.beta, "viewer_t")
+	s.must(s.beta, "reload")
+	s.until("its session has ended", func() bool { return sessions() == 0 })
+	_ = q.cmd.Process.Kill()
+	_ = q.cmd.Wait()
+	if out, err := list(); err == nil {
+		t.Errorf("the portal answers: %s", out)
+	}
+	counts, err := wire.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fault := range wire.Faults() {
+		t.Error(fault)
+	}
+	if counts.Clear(portalPort) != 0 || counts.ESP == 0 {
+		t.Errorf("on the wire: %v", counts)
+	}
 }
