@@ -82,6 +82,12 @@ const (
 	ExportPartition        // P6: an export exists in its partition alone
 	LabelOfSA              // P4: a stream's SA was negotiated with the label of its partition
 
+	InviteToken      // an exchange of an invitation is with who knows its token
+	InviteOnce       // an invitation serves one joiner
+	InviteExpiry     // until it expires
+	InviteCommitment // a joiner is bound to its key before it sees the inviter's
+	InviteConfirm    // a peer is written when both people have confirmed the code
+
 	// Management keys (docs/fabric.md).
 
 	ManagerIdentity // an agent listens to managers by IKE's identity alone

@@ -18,7 +18,6 @@ const module = "github.com/ironwarp/ironwarp"
 // below it unless they have an entry of their own; packages under one entry
 // may import each other.
 var layers = [][]string{
-	{"csi"}, // a module of its own
 	{"bench"},
 	{"integration"},
 	{"cmd/ironwarp", "rdmalib/rnic"},
@@ -52,7 +51,7 @@ var layers = [][]string{
 	{"ipsec"},
 	{"ipsec/ike"},
 	{"ipsec/negotiation"},
-	{"ipsec/pad", "ipsec/flow"},
+	{"ipsec/pad", "ipsec/flow", "ipsec/invite"},
 	{"ipsec/guard", "ipsec/profile", "ipsec/charon", "ipsec/lanestate", "ipsec/auth"},
 	{"ipsec/esp", "ipsec/pki"},
 	{"transport/delegate"},
@@ -88,22 +87,8 @@ type pkg struct {
 	Imports    []string
 }
 
-// modules are the folders of the modules whose packages have a layer.
-var modules = []string{".", "csi"}
-
-func listImports() (pkgs []pkg, err error) {
-	for _, dir := range modules {
-		of, err := listModule(dir)
-		if err != nil {
-			return nil, err
-		}
-		pkgs = append(pkgs, of...)
-	}
-	return pkgs, nil
-}
-
-func listModule(dir string) ([]pkg, error) {
-	cmd := exec.Command("go", "list", "-C", dir, "-json=ImportPath,Imports", "./...")
+func listImports() ([]pkg, error) {
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

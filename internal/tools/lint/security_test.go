@@ -32,7 +32,7 @@ func TestChecksAreMadeAndAttacked(t *testing.T) {
 	}
 	expect(t, checkChecks([]byte(src), use("verbs/stag.go", "integration/attack/a_test.go")), "")
 	expect(t, checkChecks([]byte(src), use("verbs/stag.go", "integration/attack/load/a_test.go")), "")
-	expect(t, checkChecks([]byte(src), use("verbs/stag.go", "verbs/stag_test.go")), "no attack or scene in integration/attack, integration/history, integration/simulation, rnbd, rtrs, nbd is about the check Bounds")
+	expect(t, checkChecks([]byte(src), use("verbs/stag.go", "verbs/stag_test.go")), "no attack or scene in integration/attack, integration/history, integration/simulation, rnbd, rtrs, nbd, ipsec/invite is about the check Bounds")
 	expect(t, checkChecks([]byte(src), use("integration/attack/a_test.go")), "nothing uses the check Bounds")
 	expect(t, checkChecks([]byte("package"), use()), "does not parse")
 }

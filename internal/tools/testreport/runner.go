@@ -25,7 +25,7 @@ const attackPrefix = labPrefix + "/attack"
 
 // scenes are other packages whose tests are run in such a build, too: each scene has to
 // lose written data there. Of those that are no labs it is scenesTest.
-var scenes = []string{labPrefix + "/history", labPrefix + "/simulation", "/rnbd", "/rtrs", "/nbd"}
+var scenes = []string{labPrefix + "/history", labPrefix + "/simulation", "/rnbd", "/rtrs", "/nbd", "/ipsec/invite"}
 
 // scenesTest runs a package's scenes with their checks switched off; there is none of that
 // name in another build.
