@@ -110,6 +110,18 @@ func AddPeer(mainFile string, s api.PeerSpec) (string, error) {
 	return path, declareError(err, "`ironwarp peer set "+p.Name+"` changes it")
 }
 
+// CheckPeer fails as AddPeer would, and declares nothing.
+func CheckPeer(mainFile string, s api.PeerSpec) error {
+	p, err := peerOf(s)
+	if err == nil {
+		err = isAnotherHost(p)
+	}
+	if err != nil {
+		return err
+	}
+	return declareError(config.CheckPeer(mainFile, p), "give it another name here")
+}
+
 // isAnotherHost refuses a peer that ESP is to protect under an address of this host's own.
 func isAnotherHost(p config.Peer) error {
 	if p.Protection != config.ProtectIPsec {

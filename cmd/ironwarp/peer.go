@@ -38,6 +38,8 @@ func (w *ironwarp) peerCommand() *cli.Command {
 			{Name: "ls", Usage: "list the peers", Flags: remote(), Action: w.peerList},
 			{Name: "show", Usage: "show everything about a peer", ArgsUsage: "NAME", Flags: remote(), Action: w.peerShow, BashComplete: w.completePeers},
 			w.rotateCommand(),
+			w.inviteCommand(),
+			w.joinCommand(),
 		},
 	}
 }

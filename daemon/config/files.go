@@ -18,8 +18,8 @@ const stepRemoved = "file removed"
 // configuration. It fails with the file system's errors.
 func (c *Config) RemoveTemporary() error {
 	var err error
-	for _, sub := range []string{"", peersDir, exportsDir, targetsDir, ulpsDir, secretsDir} {
-		err = errors.Join(err, wholefile.RemoveTemporary(filepath.Join(c.Dir(), sub)))
+	for _, dir := range Directories(c.Path) {
+		err = errors.Join(err, wholefile.RemoveTemporary(dir))
 	}
 	return err
 }
@@ -32,6 +32,14 @@ const (
 	ulpsDir    = "ulps.d"
 	secretsDir = "secrets"
 )
+
+// Directories are those of the configuration with a main file: its own first, and those beside it.
+func Directories(main string) (all []string) {
+	for _, sub := range []string{"", peersDir, exportsDir, targetsDir, ulpsDir, secretsDir} {
+		all = append(all, filepath.Join(filepath.Dir(main), sub))
+	}
+	return all
+}
 
 // fileChange is a change of the files of a configuration. The whole resulting configuration is
 // checked before anything is written.

@@ -206,3 +206,34 @@ func checkPorts(c *Config) Errors {
 	}
 	return errs
 }
+
+// UseOfPort says what of the configuration has a TCP port, at which nothing else may be served: guards and SAs may
+// cover it, now or once there is another peer. "": nothing.
+func (c *Config) UseOfPort(port uint16) string {
+	if port == c.ListenPort {
+		return "RDMA streams (listen: {port: ...})"
+	}
+	for _, u := range c.ULPs {
+		for _, b := range u.Ports {
+			if b.Contains(port) {
+				return "programs of ULP " + u.Name
+			}
+		}
+	}
+	for _, p := range c.Partitions {
+		if port == p.Port || port == p.ISCSIPort {
+			return "partition " + p.Name
+		}
+	}
+	for _, p := range c.Peers {
+		if port == p.ISCSIPort {
+			return "iSCSI with peer " + p.Name
+		}
+	}
+	for _, t := range c.Targets {
+		if port == t.Port {
+			return "target " + t.Name
+		}
+	}
+	return ""
+}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -81,6 +82,29 @@ func AddPeer(main string, p Peer) (string, error) {
 	}
 	return add(main, peersDir, p.Name, fileOfPeer(p))
 }
+
+// CheckPeer fails as AddPeer would, and writes nothing.
+func CheckPeer(main string, p Peer) error {
+	if err := CheckPeerName(p.Name); err != nil {
+		return fmt.Errorf("peer name %q %w", p.Name, err)
+	}
+	err := changeFiles(main, func(c *fileChange) error {
+		if _, err := c.add(peersDir, p.Name, fileOfPeer(p)); err != nil {
+			return err
+		}
+		if _, err := c.after.load(c.main, false); err != nil {
+			return err
+		}
+		return errCheckOnly
+	})
+	if errors.Is(err, errCheckOnly) {
+		return nil
+	}
+	return err
+}
+
+// errCheckOnly ends a change that would be right.
+var errCheckOnly = errors.New("only to be checked")
 
 // SetPeer changes a peer's declaration to p, and returns the name of its file. Other
 // content and comments stay. As with AddPeer nothing is written that has faults. A peer
@@ -189,22 +213,28 @@ func fileOfExport(e Export) exportFile {
 
 // add writes one declaration.
 func add(main, sub, name string, v any) (file string, err error) {
-	err = changeFiles(main, func(c *fileChange) error {
-		if at, dup := declared(c.before, sub, name); dup {
-			return fmt.Errorf("%s is declared at %s: %w", name, at, ErrExists)
-		}
-		data, err := yaml.Marshal(v)
-		if err != nil {
-			return err
-		}
-		file = filepath.Join(c.before.Dir(), sub, name+".yaml")
-		if _, err := os.Lstat(file); err == nil {
-			return fmt.Errorf("%s exists and declares something else: %w", file, ErrExists)
-		}
-		c.setFile(file, data)
-		return nil
+	err = changeFiles(main, func(c *fileChange) (err error) {
+		file, err = c.add(sub, name, v)
+		return err
 	})
 	return file, err
+}
+
+// add is one declaration more.
+func (c *fileChange) add(sub, name string, v any) (file string, err error) {
+	if at, dup := declared(c.before, sub, name); dup {
+		return "", fmt.Errorf("%s is declared at %s: %w", name, at, ErrExists)
+	}
+	data, err := yaml.Marshal(v)
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(c.before.Dir(), sub, name+".yaml")
+	if _, err := os.Lstat(file); err == nil {
+		return file, fmt.Errorf("%s exists and declares something else: %w", file, ErrExists)
+	}
+	c.setFile(file, data)
+	return file, nil
 }
 
 // set changes the file that declares a peer, export, target or ULP. edit returns the declaration before and
