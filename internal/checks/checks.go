@@ -149,4 +149,11 @@ const (
 	SAName          // names can be printed
 	SADropLog       // drops without end take few lines of the log
 	NoticeOfItself  // a host tells of events of its own alone
+
+	// What the page of `ironwarp web` promises (docs/security.md).
+
+	WebToken  // the page is shown to whom knows its address
+	WebHost   // and by this host's own names
+	WebOrigin // and to no page of another origin
+	WebEscape // what peers choose is text in it
 )

@@ -61,12 +61,13 @@ var (
 	ibsim      = debPackage{"ibsim-utils", []string{"ibsim"}, "the network that opensm manages"}
 	umad2sim   = debPackage{"libumad2sim0", []string{"/usr/lib/*/umad2sim/libumad2sim.so"}, "has InfiniBand's programs reach that network, or our directory, without a device"}
 	ibDiags    = debPackage{"infiniband-diags", []string{"saquery", "sminfo", "smpquery"}, "InfiniBand's own programs, to ask our directory and agents"}
+	chromium   = debPackage{"chromium", []string{"chromium"}, "a browser, for the page of `ironwarp web`"}
 	nbdkit     = debPackage{"nbdkit", []string{"nbdkit", "/usr/lib/*/nbdkit/plugins/nbdkit-file-plugin.so"}, "the rival of the fio rows"}
 )
 
 // sets names what each make target needs.
 var sets = map[string][]debPackage{
-	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, libiscsi, qemuBlock, bootstrap, netbase, zsh, fish, checkpol, semodule, polcore, secilc, setools},
+	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, libiscsi, qemuBlock, bootstrap, netbase, zsh, fish, checkpol, semodule, polcore, secilc, setools, chromium},
 	"demo":     {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, e2fsprogs, fio, libnbd, cc, libc, ibverbsDev, rdmacmDev, rdmacm, perftest},
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
 	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, ibverbsDev, rdmacmDev, perftest, openISCSI, libiscsi},

@@ -22,6 +22,7 @@ var layers = [][]string{
 	{"integration"},
 	{"cmd/ironwarp", "rdmalib/rnic"},
 	{"daemon"},
+	{"daemon/web"}, // a client of the control API
 	{"daemon/attach", "daemon/carrier", "daemon/sas", "daemon/export", "daemon/targets", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor", "daemon/programs", "daemon/directory"}, // rooms: none knows another
 	{"daemon/local", "daemon/probe", "daemon/device", "daemon/listen"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
