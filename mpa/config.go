@@ -1,8 +1,11 @@
 package mpa
 
-import "github.com/ironwarp/ironwarp/ddp/enhanced"
+import (
+	"time"
 
-import "time"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
+	"github.com/ironwarp/ironwarp/ddp/tap"
+)
 
 // CRCMode is a side's wish for CRCs. They are on if either side wants them
 // (RFC 5044 section 7.1.1).
@@ -83,6 +86,10 @@ type Config struct {
 	// Pool is where buffers come from and go back to when the connection waits.
 	// Nil: the connection keeps its own, some 280 KiB.
 	Pool *Pool
+
+	// Link, if not nil, is the connection as those know it who watch what it carries. A Config with
+	// one is for that connection alone.
+	Link *tap.Link
 }
 
 func (c *Config) revision() uint8 {

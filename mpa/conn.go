@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/ddp/enhanced"
+	"github.com/ironwarp/ironwarp/ddp/tap"
 	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
@@ -42,6 +43,9 @@ type Conn struct {
 
 	tx sender
 	rx receiver
+
+	tap    *tap.Tap    // nil: the stream cannot be watched
+	stream *tap.Stream // what it is shown as
 }
 
 var _ ddp.LLP = (*Conn)(nil)
@@ -56,6 +60,7 @@ type params struct {
 	agreed               enhanced.Agreed
 	peer                 *enhanced.Data
 	privateData          []byte
+	request, reply       []byte // the start-up frames, as they were sent
 }
 
 func newConn(nc net.Conn, cfg *Config, p params) *Conn {
@@ -80,6 +85,7 @@ func newConn(nc net.Conn, cfg *Config, p params) *Conn {
 	c.refreshMULPDU()
 	c.rx.r = sockio.NewReader(nc)
 	c.rx.idle = c.awayAndUnlock // unlocked: called with the role held
+	c.beginTap()
 	return c
 }
 
@@ -196,6 +202,7 @@ func (c *Conn) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closed)
 		c.closeErr = c.nc.Close()
+		c.endTap()
 	})
 	return c.closeErr
 }

@@ -90,7 +90,7 @@ func TestDelayedStartupBehindAReader(t *testing.T) {
 		t.Fatalf("%q, %v", line, err)
 	}
 	done := serve(t, bufferedConn{b, r}, nil)
-	rep, _, err := readFrame(a, true)
+	rep, _, _, err := readFrame(a, true)
 	if err != nil || rep.Reject {
 		t.Fatalf("%+v, %v", rep, err)
 	}

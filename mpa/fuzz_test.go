@@ -28,7 +28,7 @@ func FuzzStartup(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte, reply bool) {
 		fr, err := ParseFrame(b, reply)
-		rd, n, rerr := readFrame(bytes.NewReader(b), reply)
+		rd, _, n, rerr := readFrame(bytes.NewReader(b), reply)
 		if n > startupLen+MaxPrivateData {
 			t.Fatalf("read %d bytes", n)
 		}

@@ -58,7 +58,7 @@ func splitStartup(t *testing.T, stream []byte, reply bool) (Frame, []byte) {
 	if err != nil || !bytes.Equal(b, stream[:n]) {
 		t.Fatalf("encoded again: %x\ncaptured:      %x (%v)", b, stream[:n], err)
 	}
-	g, m, err := readFrame(bytes.NewReader(stream), reply)
+	g, _, m, err := readFrame(bytes.NewReader(stream), reply)
 	if err != nil || m != n || g.Revision != f.Revision || !bytes.Equal(g.PrivateData, f.PrivateData) {
 		t.Fatalf("read from a stream: %+v, %d bytes, %v", g, m, err)
 	}

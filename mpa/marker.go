@@ -36,16 +36,18 @@ type marking struct {
 	b     []byte // room in the arena
 	start int    // bytes of the FPDU, markers included, since the length field
 	crc   uint32
+
+	watched bool
 }
 
 // appendMarked is Append with markers.
-func (c *Conn) appendMarked(hdr []byte, sgl [][]byte, n int) error {
+func (c *Conn) appendMarked(hdr []byte, sgl [][]byte, n int, watched bool) error {
 	t := &c.tx
-	size := fpduLen(n)
+	size, grid := fpduLen(n), t.pos
 	markers := markersIn(t.pos, size)
 	pad := padLen(n)
 	need := lengthLen + len(hdr) + pad + crcLen + markers*markerLen
-	m := marking{c: c, b: c.room(need)}
+	m := marking{c: c, b: c.room(need), watched: watched}
 	if t.pos == 0 {
 		m.copy(0, 0, 0, 0)
 		t.pos, m.start = markerLen, 0
@@ -58,7 +60,7 @@ func (c *Conn) appendMarked(hdr []byte, sgl [][]byte, n int) error {
 			m.marker()
 			k := min(len(p), markerSpacing-t.pos)
 			m.sum(p[:k])
-			t.w.Append(p[:k])
+			m.put(p[:k])
 			m.advance(k)
 			p = p[k:]
 		}
@@ -66,8 +68,11 @@ func (c *Conn) appendMarked(hdr []byte, sgl [][]byte, n int) error {
 	m.copyAll(padding[:pad])
 	m.marker()
 	m.b = binary.LittleEndian.AppendUint32(m.b, m.crc)
-	t.w.Append(m.b[len(m.b)-crcLen:])
+	m.put(m.b[len(m.b)-crcLen:])
 	m.advance(crcLen)
+	if watched {
+		c.showSent(hdr, n, grid)
+	}
 	t.pos %= markerSpacing
 	t.used += need
 	t.fpdus++
@@ -100,7 +105,15 @@ func (m *marking) copy(p ...byte) {
 	from := len(m.b)
 	m.b = append(m.b, p...)
 	m.sum(m.b[from:])
-	m.c.tx.w.Append(m.b[from:])
+	m.put(m.b[from:])
+}
+
+// put hands bytes to the batch.
+func (m *marking) put(b []byte) {
+	m.c.tx.w.Append(b)
+	if m.watched {
+		m.c.tx.seen = append(m.c.tx.seen, b)
+	}
 }
 
 // copyAll appends p by way of the arena, with the markers that fall into it.
@@ -141,6 +154,9 @@ func (c *Conn) parseMarked(s ddp.Sink) (again bool, err error) {
 		}
 		if c.held.Load() {
 			c.release()
+		}
+		if c.tap.On() {
+			c.showReceived(fpdu, r.pos, n)
 		}
 		u := unmarked{b: fpdu, next: firstMarker(r.pos)}
 		r.head += wire

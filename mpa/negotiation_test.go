@@ -166,7 +166,7 @@ func TestRepliesFollowTheRequest(t *testing.T) {
 			a, b := netPair(t, "pipe")
 			done := serve(t, b, &Config{IRD: 8, ORD: 9})
 			go a.Write(frameBytes(t, tt.req))
-			rep, _, err := readFrame(a, true)
+			rep, _, _, err := readFrame(a, true)
 			r := <-done
 			if err != nil || r.err != nil {
 				t.Fatal(err, r.err)
@@ -225,7 +225,7 @@ func TestFallbackToRevision1(t *testing.T) {
 	oldResponder := func(b net.Conn) chan accepted {
 		done := make(chan accepted, 1)
 		go func() {
-			f, _, err := readFrame(b, false)
+			f, _, _, err := readFrame(b, false)
 			if err == nil && f.Revision != 1 {
 				b.Close()
 				done <- accepted{}

@@ -30,6 +30,8 @@ type receiver struct {
 	refused bool // the sink does not want the FPDU at head directly
 	batch   bool // segments were handed over since the last BatchEnd
 
+	shown uint64 // bytes shown to those who watch
+
 	pos   int                                // markers: offset of head in the stream, modulo markerSpacing
 	first [lengthLen + ddp.MaxHeaderLen]byte // markers: the beginning of an FPDU, without them
 
@@ -130,7 +132,7 @@ func (c *Conn) parse(s ddp.Sink) (again bool, err error) {
 		n := int(binary.BigEndian.Uint16(fpdu))
 		size := fpduLen(n)
 		if len(fpdu) < size {
-			if c.p.crc || r.refused || r.collect || len(fpdu) < lengthLen+ddp.MaxHeaderLen || len(fpdu) >= lengthLen+n {
+			if c.p.crc || r.refused || r.collect || c.tap.On() || len(fpdu) < lengthLen+ddp.MaxHeaderLen || len(fpdu) >= lengthLen+n {
 				return false, nil
 			}
 			return c.direct(s, fpdu[lengthLen:], n)
@@ -140,6 +142,9 @@ func (c *Conn) parse(s ddp.Sink) (again bool, err error) {
 		}
 		if c.held.Load() {
 			c.release()
+		}
+		if c.tap.On() {
+			c.showReceived(fpdu[:size], 0, n)
 		}
 		r.head += size
 		r.refused = false

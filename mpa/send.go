@@ -27,6 +27,9 @@ type sender struct {
 	flush  int // batches since the last look at the EMSS
 
 	pos int // markers: bytes of full operation sent, modulo markerSpacing
+
+	seen  [][]byte // the FPDU that is being framed, for those who watch
+	shown uint64   // bytes shown to them
 }
 
 // MULPDU is the longest ULPDU in bytes: the large one, if agreed on, or what
@@ -61,8 +64,9 @@ func (c *Conn) Append(hdr []byte, sgl [][]byte) error {
 	if t.err != nil {
 		return t.err
 	}
+	watched := c.tap.On()
 	if c.p.txMarkers {
-		return c.appendMarked(hdr, sgl, n)
+		return c.appendMarked(hdr, sgl, n, watched)
 	}
 	pad := padLen(n)
 	need := lengthLen + len(hdr) + pad + crcLen
@@ -84,6 +88,9 @@ func (c *Conn) Append(hdr []byte, sgl [][]byte) error {
 		}
 		b = binary.LittleEndian.AppendUint32(b, crc)
 		t.w.Append(b)
+		if watched {
+			t.seen = append(t.seen, b)
+		}
 	} else {
 		t.w.Append(b)
 		for _, p := range sgl {
@@ -101,6 +108,12 @@ func (c *Conn) Append(hdr []byte, sgl [][]byte) error {
 		}
 		tail = binary.LittleEndian.AppendUint32(tail, crc)
 		t.w.Append(tail)
+		if watched {
+			t.seen = append(append(append(t.seen, b), sgl...), tail)
+		}
+	}
+	if watched {
+		c.showSent(hdr, n, 0)
 	}
 	t.used += need
 	t.fpdus++

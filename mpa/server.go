@@ -24,6 +24,7 @@ type Request struct {
 	nc       net.Conn
 	cfg      *Config
 	hello    *hello
+	raw      []byte // as it was sent
 	answered atomic.Bool
 }
 
@@ -44,7 +45,7 @@ func Server(ctx context.Context, nc net.Conn, cfg *Config) (*Request, error) {
 		cfg = &Config{}
 	}
 	b := bound(ctx, nc, cfg.startupTimeout())
-	f, _, err := readFrame(nc, false)
+	f, raw, _, err := readFrame(nc, false)
 	if err != nil {
 		err = startupFailed("wait for the MPA request", err)
 	}
@@ -60,6 +61,7 @@ func Server(ctx context.Context, nc net.Conn, cfg *Config) (*Request, error) {
 		Markers:     f.Markers,
 		nc:          nc,
 		cfg:         cfg,
+		raw:         raw,
 	}
 	if h, rest, ok := cutHello(f.PrivateData); ok {
 		r.hello, r.PrivateData = &h, rest
@@ -75,10 +77,12 @@ func (r *Request) Accept(ctx context.Context, o AcceptOptions) (*Conn, error) {
 		return nil, errAnswered
 	}
 	rep, p := r.reply(o)
-	if err := r.send(ctx, &rep); err != nil {
+	var err error
+	if p.reply, err = r.send(ctx, &rep); err != nil {
 		r.nc.Close()
 		return nil, err
 	}
+	p.request = r.raw
 	return newConn(r.nc, r.cfg, p), nil
 }
 
@@ -110,23 +114,23 @@ func (r *Request) reject(ctx context.Context, rep Frame, privateData []byte) err
 		return errAnswered
 	}
 	rep.Reject, rep.PrivateData = true, privateData
-	err := r.send(ctx, &rep)
+	_, err := r.send(ctx, &rep)
 	if err != nil {
 		r.nc.Close()
 	}
 	return err
 }
 
-func (r *Request) send(ctx context.Context, rep *Frame) error {
-	b, err := rep.Append(nil)
-	if err != nil {
-		return err
+// send sends a reply, and returns its bytes.
+func (r *Request) send(ctx context.Context, rep *Frame) (b []byte, err error) {
+	if b, err = rep.Append(nil); err != nil {
+		return nil, err
 	}
 	bo := bound(ctx, r.nc, r.cfg.startupTimeout())
 	if _, err = r.nc.Write(b); err != nil {
 		err = startupFailed("send the MPA reply", err)
 	}
-	return bo.end(err)
+	return b, bo.end(err)
 }
 
 // reply negotiates on the responder's side.

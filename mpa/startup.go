@@ -37,7 +37,7 @@ func Client(ctx context.Context, nc net.Conn, cfg *Config) (*Conn, error) {
 	req.PrivateData = append(req.PrivateData, cfg.PrivateData...)
 
 	b := bound(ctx, nc, cfg.startupTimeout())
-	rep, err := exchange(nc, &req, cfg.Requested)
+	rep, frames, err := exchange(nc, &req, cfg.Requested)
 	if err = b.end(err); err != nil {
 		nc.Close()
 		return nil, err
@@ -56,6 +56,8 @@ func Client(ctx context.Context, nc net.Conn, cfg *Config) (*Conn, error) {
 		txMarkers: rep.Markers,
 		rxMarkers: req.Markers,
 		agreed:    agreed,
+		request:   frames[0],
+		reply:     frames[1],
 	}
 	if h, rest, ok := cutHello(rep.PrivateData); ok && large > 0 {
 		p.large = agreeLarge(large, h, rep.Markers)
@@ -78,55 +80,58 @@ func Client(ctx context.Context, nc net.Conn, cfg *Config) (*Conn, error) {
 	return c, nil
 }
 
-// exchange sends a request, says so, and reads the reply.
-func exchange(nc net.Conn, req *Frame, requested func()) (Frame, error) {
+// exchange sends a request, says so, and reads the reply. It also returns both as they were sent.
+func exchange(nc net.Conn, req *Frame, requested func()) (rep Frame, frames [2][]byte, err error) {
 	b, err := req.Append(nil)
 	if err != nil {
-		return Frame{}, err
+		return Frame{}, frames, err
 	}
 	if _, err := nc.Write(b); err != nil {
-		return Frame{}, startupFailed("send the MPA request", err)
+		return Frame{}, frames, startupFailed("send the MPA request", err)
 	}
 	if requested != nil {
 		requested()
 	}
-	rep, n, err := readFrame(nc, true)
+	rep, raw, n, err := readFrame(nc, true)
+	frames = [2][]byte{b, raw}
 	if err == nil && req.Enhanced == nil && rep.Enhanced != nil {
 		err = fault(CodeStartup, "an enhanced reply to a request without enhanced connection data (RFC 6581 section 10)")
 	}
 	if err == nil {
-		return rep, nil
+		return rep, frames, nil
 	}
 	failed := startupFailed("wait for the MPA reply", err)
 	if n == 0 && req.Enhanced != nil && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
-		return rep, &noReplyError{err: failed}
+		return rep, frames, &noReplyError{err: failed}
 	}
-	return rep, failed
+	return rep, frames, failed
 }
 
-// readFrame reads exactly one start-up frame and returns how many bytes came. It
+// readFrame reads exactly one start-up frame and returns its bytes, and how many came. It
 // allocates for the private data only once its length is known to be within
 // the limit.
-func readFrame(r io.Reader, reply bool) (f Frame, n int, err error) {
+func readFrame(r io.Reader, reply bool) (f Frame, raw []byte, n int, err error) {
 	var fixed [startupLen]byte
 	n, err = io.ReadFull(r, fixed[:])
 	if err != nil {
-		return f, n, err
+		return f, nil, n, err
 	}
 	f, withData, pdLen, err := parseStartup(fixed[:], reply)
 	if err != nil {
-		return f, n, err
+		return f, nil, n, err
 	}
-	pd := make([]byte, pdLen)
+	raw = make([]byte, startupLen+pdLen)
+	copy(raw, fixed[:])
+	pd := raw[startupLen:]
 	m, err := io.ReadFull(r, pd)
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return f, n + m, err
+		return f, nil, n + m, err
 	}
 	f.setPrivateData(pd, withData)
-	return f, n + m, nil
+	return f, raw, n + m, nil
 }
 
 // agreeLarge is the length of large ULPDUs between an offer of ours and the

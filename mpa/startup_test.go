@@ -161,7 +161,7 @@ func TestDepthNegotiation(t *testing.T) {
 func reply(b net.Conn, f Frame) chan error {
 	done := make(chan error, 1)
 	go func() {
-		_, _, err := readFrame(b, false)
+		_, _, _, err := readFrame(b, false)
 		if err == nil {
 			var raw []byte
 			if raw, err = f.Append(nil); err == nil {

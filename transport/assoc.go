@@ -60,6 +60,14 @@ func (a *Assoc) SyscallConn() (syscall.RawConn, error) {
 	return nil, flowError("use", a.flows[0], errors.ErrUnsupported)
 }
 
+// Ports returns the SCTP ports of both ends, which are not those of the flow where UDP carries the association.
+func (a *Assoc) Ports() (local, peer uint16) {
+	if s, ok := a.Association.(*sctp.Assoc); ok {
+		return s.Ports()
+	}
+	return a.flows[0].Local.Port(), a.flows[0].Remote.Port()
+}
+
 // AbortPacket returns the packet by which another process may end an association in UDP in this
 // one's name; nil where there is none.
 func (a *Assoc) AbortPacket() []byte {

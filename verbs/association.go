@@ -116,10 +116,11 @@ func (as *associations) take(ctx context.Context, k assocKey) (*session, error) 
 func (a *association) dial(ctx context.Context) {
 	as := &a.dev.assocs
 	a.assoc, a.err = a.dev.below.DialSCTP(ctx, a.key.remote, a.key.cfg, func(b assoc.Association) assoc.Receiver {
-		return sctpadapt.New(b, sctpadapt.Config{MaxPending: -1, Stray: a.strays.take}, true) // streams come to listeners only
+		return sctpadapt.New(b, sctpadapt.Config{MaxPending: -1, Stray: a.strays.take, Tap: &a.dev.tap}, true) // streams come to listeners only
 	})
 	if a.err == nil {
 		a.mux = a.assoc.Receiver().(*sctpadapt.Mux)
+		a.mux.SetLink(a.dev.linkOf(a.assoc))
 	}
 	as.mu.Lock()
 	switch {
@@ -309,6 +310,7 @@ func (l *Listener) runSCTP(ln *transport.SCTPListener) {
 		}
 		r := assoc.Receiver().(receiver)
 		a := &association{dev: l.dev, listener: l, assoc: assoc, mux: r.Mux, strays: r.strays}
+		a.mux.SetLink(l.dev.linkOf(assoc))
 		if err := l.dev.assocs.add(a); err != nil {
 			l.refuse(assoc, err)
 			assoc.Close()
@@ -331,7 +333,7 @@ type receiver struct {
 
 func (l *Listener) receiver(a assoc.Association) assoc.Receiver {
 	s := &strays{dev: l.dev}
-	return receiver{sctpadapt.New(a, sctpadapt.Config{MaxPending: l.cfg.Backlog, Stray: s.take}, false), s}
+	return receiver{sctpadapt.New(a, sctpadapt.Config{MaxPending: l.cfg.Backlog, Stray: s.take, Tap: &l.dev.tap}, false), s}
 }
 
 // serve takes the sessions that the peer wants to start. The association outlives

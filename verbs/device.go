@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ironwarp/ironwarp/ddp/tap"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
@@ -40,6 +41,7 @@ type Device struct {
 	assocs  associations
 	below   transport.Endpoints // listeners' sockets, and what is known about paths
 	slow    atomic.Pointer[SlowPolicy]
+	tap     tap.Tap
 
 	partitions Partitions
 

@@ -162,7 +162,7 @@ func TestRequestsAreHalfOpenUntilAnswered(t *testing.T) {
 func TestSessionsOfAPeerAreHalfOpen(t *testing.T) {
 	x := newAttacker(t, 16)
 	x.b.dev.SetPeerQuota(Quota{HalfOpen: 1})
-	mux := x.assoc.Receiver().(*tap)
+	mux := x.assoc.Receiver().(*overhear)
 	silent, err := transport.DialSCTP(testContext(t), sctpLocal, x.tc, muxOf)
 	if err != nil {
 		t.Fatal(err)

@@ -38,13 +38,13 @@ type attacker struct {
 	alter     atomic.Pointer[func(p []byte)] // done to the attacker's packets on their way
 }
 
-// tap is the attacker's Receiver.
-type tap struct {
+// overhear is the attacker's Receiver.
+type overhear struct {
 	*sctpadapt.Mux
 	heard chan assoc.Message
 }
 
-func (p *tap) Message(m *assoc.Message) bool {
+func (p *overhear) Message(m *assoc.Message) bool {
 	if m.Stream < own {
 		return p.Mux.Message(m)
 	}
@@ -78,13 +78,13 @@ func newAttackerWith(t testing.TB, backlog, mtu int) *attacker {
 	x.accepted = acceptAll(t, x.b, listen(t, x.b, ListenConfig{Backlog: backlog}))
 	var err error
 	x.assoc, err = transport.DialSCTP(testContext(t), sctpLocal, x.tc, func(a assoc.Association) assoc.Receiver {
-		return &tap{sctpadapt.New(a, sctpadapt.Config{}, true), x.heard}
+		return &overhear{sctpadapt.New(a, sctpadapt.Config{}, true), x.heard}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { x.assoc.Close() })
-	s, err := x.assoc.Receiver().(*tap).Initiate(testContext(t), sctpadapt.Session{IRD: 16, ORD: 16})
+	s, err := x.assoc.Receiver().(*overhear).Initiate(testContext(t), sctpadapt.Session{IRD: 16, ORD: 16})
 	if err != nil {
 		t.Fatal(err)
 	}

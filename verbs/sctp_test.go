@@ -444,7 +444,7 @@ func TestEndingSessionsKeepNoAssociation(t *testing.T) {
 			<-accepted
 			heard := make(chan assoc.Message, 100)
 			rude, err := transport.DialSCTP(testContext(t), sctpLocal, tc, func(a assoc.Association) assoc.Receiver {
-				return &tap{sctpadapt.New(a, sctpadapt.Config{}, true), heard}
+				return &overhear{sctpadapt.New(a, sctpadapt.Config{}, true), heard}
 			})
 			if err != nil {
 				t.Fatal(err)

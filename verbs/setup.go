@@ -102,7 +102,7 @@ func chooseRTR(rtr RTR) rdmap.Ready {
 func (s *Setup) mpa(d *Device, conn *transport.Conn) *mpa.Config {
 	c := &mpa.Config{
 		Markers: s.Markers, LargeFPDU: s.LargeFPDU, PeerToPeer: s.PeerToPeer,
-		StartupTimeout: s.Timeout, HoldTimeout: s.HoldTimeout, EMSS: s.EMSS, Spin: s.Spin, Pool: d.pool,
+		StartupTimeout: s.Timeout, HoldTimeout: s.HoldTimeout, EMSS: s.EMSS, Spin: s.Spin, Pool: d.pool, Link: d.link(conn),
 	}
 	if s.NoCRC {
 		c.CRC = mpa.CRCAvoid

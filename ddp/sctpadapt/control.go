@@ -52,6 +52,7 @@ func (m *Mux) initiated(s *Stream, msg *assoc.Message, c *Control) {
 	}
 	m.pending++
 	s = m.addLocked(msg.Stream, statePending)
+	s.tap.SetRequest(slices.Clone(msg.Payload))
 	s.asked = c.Enhanced
 	m.requests <- &Request{PrivateData: slices.Clone(c.PrivateData), Enhanced: c.Enhanced, s: s} // has room for maxPending
 	m.mu.Unlock()
@@ -99,6 +100,7 @@ func (r *Request) Accept(o Session) (*Stream, error) {
 		return nil, err
 	}
 	s.agreed, s.privateData = n, r.PrivateData
+	s.tap.SetReply(b)
 	if err := s.sendFirst(b); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("sctpadapt: accept the session on stream %d: %w", s.id, err)

@@ -8,9 +8,11 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp/enhanced"
+	"github.com/ironwarp/ironwarp/ddp/tap"
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
@@ -25,6 +27,9 @@ type Config struct {
 	// them, and the association ends. It is called by the goroutine that delivers
 	// what the association receives.
 	Stray func() bool
+
+	// Tap, if not nil, is where others may watch what the streams carry, once SetLink has said what the association is.
+	Tap *tap.Tap
 }
 
 // Session configures one end of a session. The zero value is useful.
@@ -59,7 +64,9 @@ func (o *Session) depths() enhanced.Agreed {
 type Mux struct {
 	assoc assoc.Association
 	stray func() bool
-	odd   uint16 // 1: this end numbers its sessions 1, 3, ..., else 0, 2, ...
+	tap   *tap.Tap
+	link  atomic.Pointer[tap.Link] // nil: the association is not known yet as it is to be shown
+	odd   uint16                   // 1: this end numbers its sessions 1, 3, ..., else 0, 2, ...
 
 	requests chan *Request
 	up       chan struct{} // closed when the association is established
@@ -93,6 +100,7 @@ func New(a assoc.Association, cfg Config, dialled bool) *Mux {
 	m := &Mux{
 		assoc:   a,
 		stray:   cfg.Stray,
+		tap:     cfg.Tap,
 		up:      make(chan struct{}),
 		over:    make(chan struct{}),
 		emptied: make(chan struct{}, 1),
@@ -182,6 +190,7 @@ func (m *Mux) Initiate(ctx context.Context, o Session) (*Stream, error) {
 		return fail(err)
 	}
 	s.asked, s.agreed = c.Enhanced, agreed
+	s.tap.SetRequest(b)
 	if err := s.sendFirst(b); err != nil {
 		s.Close()
 		return fail(err)
@@ -319,6 +328,9 @@ func (m *Mux) Message(msg *assoc.Message) (held bool) {
 	m.mu.Lock()
 	s := m.streams[msg.Stream]
 	m.mu.Unlock()
+	if s != nil && m.tap.On() {
+		s.showReceived(msg)
+	}
 	switch {
 	case msg.Flags&assoc.Unordered == 0: // RFC 5043 section 10
 		return m.illegal(s, msg, "an ordered chunk")

@@ -136,6 +136,9 @@ func (s *Stream) TryFlush() (done bool, err error) {
 			}
 			var n int
 			n, err = s.mux.assoc.TrySend(t.msgs[t.sent:])
+			if n > 0 && s.mux.tap.On() {
+				s.showSent(t.msgs[t.sent : t.sent+n])
+			}
 			t.sent += n
 			t.ssn += uint16(n)
 			again = errors.Is(err, assoc.ErrTooLong) && s.resegment()
@@ -240,7 +243,16 @@ func (s *Stream) sendFirst(b []byte) error {
 		return t.err
 	}
 	t.ssn = 1
-	return s.mux.assoc.SendNow(assoc.Outgoing{Stream: s.id, PPID: PPIDControl, Bufs: [][]byte{b}})
+	return s.sendControl(b, false)
+}
+
+// sendControl sends a session control message; see assoc.Outgoing for barrier.
+func (s *Stream) sendControl(b []byte, barrier bool) error {
+	m := assoc.Outgoing{Stream: s.id, PPID: PPIDControl, Bufs: [][]byte{b}, Barrier: barrier}
+	if s.mux.tap.On() {
+		s.showSent([]assoc.Outgoing{m})
+	}
+	return s.mux.assoc.SendNow(m)
 }
 
 // sendTerminate sends the session's last chunk, once. Until something from the peer
@@ -260,7 +272,7 @@ func (s *Stream) sendTerminate() error {
 	t.ended = true
 	c := Control{SSN: t.ssn, Function: FunctionTerminate}
 	b, _ := c.Append(nil)
-	err := s.mux.assoc.SendNow(assoc.Outgoing{Stream: s.id, PPID: PPIDControl, Bufs: [][]byte{b}, Barrier: !heard})
+	err := s.sendControl(b, !heard)
 	t.mu.Unlock()
 	if err != nil {
 		s.mux.assoc.Abort("a DDP Stream Session Terminate could not be sent")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/ddp/enhanced"
+	"github.com/ironwarp/ironwarp/ddp/tap"
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
@@ -50,6 +51,8 @@ type Stream struct {
 
 	tx sending
 
+	tap tap.Stream // what it is shown as, once its Mux has a Link
+
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	signal chan struct{} // there is something in the queue, or an end
@@ -75,6 +78,7 @@ var _ ddp.LLP = (*Stream)(nil)
 
 func newStream(m *Mux, id uint16, st state) *Stream {
 	s := &Stream{mux: m, id: id, st: st, answered: make(chan struct{}), signal: make(chan struct{}, 1)}
+	s.tap.Number, s.tap.Initiator = id, st == stateInitiated
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if st == statePending {
 		s.chunks = 1 // the Initiate
@@ -134,6 +138,7 @@ func (s *Stream) answer(msg *assoc.Message, c *Control) {
 		return
 	}
 	s.peer, s.privateData = c.Enhanced, slices.Clone(c.PrivateData)
+	s.tap.SetReply(slices.Clone(msg.Payload))
 	if c.Function == FunctionReject || c.Function == FunctionEnhancedReject {
 		s.refusal = &RejectedError{PrivateData: s.privateData, Enhanced: c.Enhanced}
 		s.forget()

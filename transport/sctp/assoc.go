@@ -283,6 +283,13 @@ func (a *Assoc) Local() netip.AddrPort {
 	return a.ep.localAddr(a.local)
 }
 
+// Ports returns the SCTP ports of both ends.
+func (a *Assoc) Ports() (local, peer uint16) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.t.localPort, a.t.peerPort
+}
+
 // Streams implements assoc.Association. Both are 0 before the handshake.
 func (a *Assoc) Streams() (out, in int) {
 	a.mu.Lock()

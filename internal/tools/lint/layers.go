@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"cmd/ironwarp", "rdmalib/rnic"},
 	{"daemon"},
 	{"daemon/web"}, // a client of the control API
-	{"daemon/attach", "daemon/carrier", "daemon/sas", "daemon/export", "daemon/targets", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor", "daemon/programs", "daemon/directory"}, // rooms: none knows another
+	{"daemon/attach", "daemon/carrier", "daemon/sas", "daemon/export", "daemon/targets", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor", "daemon/programs", "daemon/directory", "daemon/capture"}, // rooms: none knows another
 	{"daemon/local", "daemon/probe", "daemon/device", "daemon/listen"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
@@ -44,7 +44,7 @@ var layers = [][]string{
 	{"iwarptest"},
 	{"rdmap"},
 	{"mpa", "ddp/sctpadapt"},
-	{"ddp/enhanced"},
+	{"ddp/enhanced", "ddp/tap"},
 	{"ddp"},
 	{"fabric/manager"},
 	{"fabric/agent"},
