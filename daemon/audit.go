@@ -17,7 +17,7 @@ import (
 // audit says how this daemon meets RFC 5042, as it is configured and running.
 func (d *Daemon) audit(ctx context.Context) api.Audit {
 	c := d.config()
-	s := &audit.Snapshot{Config: c, Peers: d.describePeers(), Resources: d.Resources(), Files: controlFiles(c), Weakened: weakened, Permissive: d.permissive()}
+	s := &audit.Snapshot{Config: c, Peers: d.describePeers(), Resources: d.Resources(), Files: controlFiles(c), Weakened: weakened, Permissive: d.permissive(), Captures: d.describeCaptures()}
 	if fabric := d.fabricStatus(); fabric.Enabled {
 		s.Fabric = &fabric
 	}

@@ -19,6 +19,9 @@ func maxBody(who local.Caller) int64 {
 	return maxULPRequest
 }
 
+// R4: what ESP protects is shown in clear to root alone.
+func mayCapture(u local.User) bool { return u.UID == 0 }
+
 // R33: requests to manage the host come by a Unix socket.
 func mayManage(isLocal bool) bool { return isLocal }
 

@@ -174,6 +174,9 @@ func (d *Daemon) routes() http.Handler {
 	stream(mux, "POST /v1/sas/watch", d.sas.Watch)
 	stream(mux, "POST /v1/ping", asCaller(d.ping))
 	stream(mux, "POST /v1/bench", asCaller(d.bench))
+	mux.HandleFunc("POST /v1/captures", d.captureRoute)
+	get(mux, "GET /v1/captures", func(*http.Request) ([]api.Capture, error) { return d.describeCaptures(), nil })
+	get(mux, "DELETE /v1/captures/{id}", d.endCapture)
 	mux.HandleFunc("POST /v1/flows", d.flowsRoute)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		respond(w, nil, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("the control API has no %s %s", r.Method, r.URL.Path),

@@ -21,6 +21,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/attach"
 	"github.com/ironwarp/ironwarp/daemon/blocklist"
+	"github.com/ironwarp/ironwarp/daemon/capture"
 	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/device"
@@ -96,6 +97,7 @@ type Daemon struct {
 	targets   *targets.Targets
 	programs  *programs.Programs
 	directory *directory.Directory
+	captures  *capture.Captures
 	fabric    fabric
 
 	partitions partition.Published // what is in force

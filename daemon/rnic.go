@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/daemon/capture"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/export"
 	"github.com/ironwarp/ironwarp/daemon/listen"
@@ -32,6 +33,7 @@ func (d *Daemon) openRNIC() error {
 	if d.dev, err = verbs.Open(verbs.Config{Limits: d.config().Limits.Device, Peer: d.config().Limits.PerPeer, Partitions: &d.partitions}); err != nil {
 		return err
 	}
+	d.captures = capture.New(d.dev.Tap())
 	if err := d.registerServices(); err != nil {
 		return err
 	}

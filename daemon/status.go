@@ -25,6 +25,7 @@ func (d *Daemon) Status(ctx context.Context) api.Status {
 	st.Refused, st.LastRefused, st.LastRefusedFix = d.refused.summary()
 	st.Guard = d.sas.Blocked()
 	st.Blocks = d.blocks.All()
+	st.Captures = d.describeCaptures()
 	if fabric := d.fabricStatus(); fabric.Enabled {
 		st.Fabric = &fabric
 		if fabric.Problem != nil {

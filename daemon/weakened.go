@@ -25,6 +25,8 @@ func maxBody(who local.Caller) int64 {
 	return maxULPRequest
 }
 
+func mayCapture(u local.User) bool { return u.UID == 0 || !checks.On(checks.CaptureUser) }
+
 func mayManage(isLocal bool) bool { return isLocal || !checks.On(checks.Management) }
 
 const weakened = true

@@ -61,7 +61,7 @@ func (w *ironwarp) app() *cli.App {
 			group("disks", w.attachCommand(), w.detachCommand(), w.lsCommand(), w.exportCommand(), w.targetCommand(), w.iscsiCommand()),
 			group("hosts", w.peerCommand(), w.partitionCommand(), w.pathCommand(), w.sessionCommand(), w.fabricCommand(), w.pingCommand(), w.benchCommand(), w.rpingCommand(), w.runCommand(), w.rdmaCommand()),
 			group("protection", w.saCommand(), w.profileCommand(), w.securityCommand(), w.blockCommand(), w.pkiCommand()),
-			group("the daemon", w.initCommand(), w.daemonCommand(), w.reloadCommand(), w.statusCommand(), w.streamCommand(), w.ulpCommand(), w.webCommand(), w.doctorCommand()),
+			group("the daemon", w.initCommand(), w.daemonCommand(), w.reloadCommand(), w.statusCommand(), w.streamCommand(), w.captureCommand(), w.extcapCommand(), w.ulpCommand(), w.webCommand(), w.doctorCommand()),
 			group("this command", w.versionCommand(), w.completionCommand(), w.manCommand()),
 		),
 	}

@@ -111,6 +111,9 @@ func (w *ironwarp) statusPage(st api.Status) {
 	for _, b := range st.Blocks {
 		w.printf("%s\n", w.warn(blockText(b)))
 	}
+	for _, p := range st.Captures {
+		w.printf("%s\n", w.warn(captureText(p)))
+	}
 	for _, e := range st.Unusable {
 		w.problem(e)
 	}

@@ -44,6 +44,8 @@
 //	DELETE /v1/streams/ID                    end one
 //	GET    /v1/blocks          POST          peers that are kept out; keep one out (BlockRequest)
 //	DELETE /v1/blocks/PEER                   let one in again
+//	GET    /v1/captures        POST          captures that run; begin one (CaptureRequest), whose file is the answer
+//	DELETE /v1/captures/ID                   end one
 //	GET    /v1/fabric                        this host's part in a fabric
 //	GET    /v1/fabric/services               the directory's services (of ?name=)
 //	GET    /v1/fabric/paths                  hosts that the directory has
@@ -57,7 +59,7 @@
 //	POST   /v1/bench *                       a short benchmark (BenchRequest)
 //
 // The kernel reports who connects. Root, the daemon's own user and privileged ULPs may
-// make all calls. Other ULPs may ask for info, status, ulps, resources, streams, peers
+// make all calls, but for captures, which root alone may begin and end. Other ULPs may ask for info, status, ulps, resources, streams, peers
 // and their exports, and attach, detach and ping, each for what is its own.
 //
 // The calls marked * answer with one JSON object per line: any number of

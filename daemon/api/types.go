@@ -380,6 +380,7 @@ type Status struct {
 	LastRefusedFix string          `json:"last_refused_fix,omitempty"`
 	Guard          *Guard          `json:"guard,omitempty"` // nil when no peer needs it
 	Blocks         []Block         `json:"blocks"`
+	Captures       []Capture       `json:"captures"`
 	Fabric         *FabricStatus   `json:"fabric,omitempty"`   // nil: this host is in none
 	Unusable       []*Error        `json:"unusable,omitempty"` // parts of the configuration that do nothing
 	Partitions     []Partition     `json:"partitions,omitempty"`

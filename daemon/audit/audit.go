@@ -24,6 +24,8 @@ type Snapshot struct {
 	Block error
 	// Files are those by which the daemon is configured and controlled.
 	Files []File
+	// Captures are those that run.
+	Captures []api.Capture
 	// Permissive is the policy of partitions if it lets pass what it denies, "" if it does not.
 	Permissive string
 	// Weakened reports whether checks can be switched off in this program, which is one for

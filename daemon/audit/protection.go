@@ -25,10 +25,27 @@ func (v *view) protection() string {
 	return text
 }
 
+// captured are streams that are copied in clear while ESP protects them on the wire (R4).
+func (v *view) captured() []api.Weakness {
+	var out []api.Weakness
+	for _, c := range v.Captures {
+		who, what := "peer "+c.Peer, "the headers of messages"
+		if c.Peer == "" {
+			who = "all peers"
+		}
+		if c.Payload {
+			what = "all that streams carry"
+		}
+		out = append(out, api.Weakness{Setting: fmt.Sprintf("capture %d, read by process %d", c.ID, c.PID), Effect: fmt.Sprintf("%s, with %s, is copied in clear to that process", what, who),
+			Fix: fmt.Sprintf("it ends with the process: `kill %d`", c.PID)})
+	}
+	return out
+}
+
 // unprotectedPeers are the peers whose streams ESP does not protect, or not as it
 // could (R4).
 func (v *view) unprotectedPeers() []api.Weakness {
-	var out []api.Weakness
+	out := v.captured()
 	for _, t := range v.c.Targets {
 		if t.Undeclared {
 			out = append(out, api.Weakness{Setting: "target " + t.Name + ": insecure_undeclared: true", Unmet: true,

@@ -31,7 +31,7 @@ func New(t *tap.Tap) *Captures { return &Captures{tap: t} }
 type Capture struct {
 	ID uint64
 	About
-	By string // who has begun it
+	PID int // of the process that reads it
 
 	ring     *Ring
 	detach   func()
@@ -42,14 +42,14 @@ type Capture struct {
 
 // Begin begins a capture of the streams with the peer of an identity, or with all. Nothing of it is left once Run has
 // returned, or End. It fails with ErrTooMany.
-func (c *Captures) Begin(a About, identity, by string) (*Capture, error) {
+func (c *Captures) Begin(a About, identity string, pid int) (*Capture, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.all) >= Most {
 		return nil, fmt.Errorf("%w: %d", ErrTooMany, len(c.all))
 	}
 	c.last++
-	x := &Capture{ID: c.last, About: a, By: by, ring: NewRing(identity, a.Payload), captures: c, stopped: make(chan struct{})}
+	x := &Capture{ID: c.last, About: a, PID: pid, ring: NewRing(identity, a.Payload), captures: c, stopped: make(chan struct{})}
 	c.all = append(c.all, x)
 	x.detach = c.tap.Attach(x.ring)
 	return x, nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -132,7 +133,7 @@ func begin(t *testing.T, c *Captures, a About) *running {
 	if a.Name == nil {
 		a.Name = func(string) string { return "beta" }
 	}
-	x := &running{Capture: must(c.Begin(a, "", "the test")), done: make(chan error, 1)}
+	x := &running{Capture: must(c.Begin(a, "", os.Getpid())), done: make(chan error, 1)}
 	go func() { x.done <- x.Run(t.Context(), &x.file, func() error { return nil }) }()
 	return x
 }

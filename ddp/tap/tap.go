@@ -19,8 +19,6 @@ type Watcher interface {
 // concurrent use.
 type Tap struct {
 	watchers atomic.Pointer[[]Watcher] // nil: nobody watches
-
-	mu sync.Mutex // held while watchers change
 }
 
 // On reports whether anybody watches.
@@ -38,17 +36,20 @@ func (t *Tap) Attach(w Watcher) (detach func()) {
 
 // change replaces the watchers, whose list is never changed where it is.
 func (t *Tap) change(f func([]Watcher) []Watcher) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var now []Watcher
-	if all := t.watchers.Load(); all != nil {
-		now = slices.Clone(*all)
+	for {
+		all := t.watchers.Load()
+		var now []Watcher
+		if all != nil {
+			now = slices.Clone(*all)
+		}
+		next := &now
+		if now = f(now); len(now) == 0 {
+			next = nil
+		}
+		if t.watchers.CompareAndSwap(all, next) {
+			return
+		}
 	}
-	if now = f(now); len(now) == 0 {
-		t.watchers.Store(nil)
-		return
-	}
-	t.watchers.Store(&now)
 }
 
 // show passes a record on.

@@ -105,6 +105,20 @@ func TestULPWithoutPrivilege(t *testing.T) {
 	)
 }
 
+// A user who may manage the host, and is not root, looks at what ESP protects (R4).
+func TestCaptureByOthersThanRoot(t *testing.T) {
+	runLocal(t, localAttack{"capture what others read", checks.CaptureUser, func(m *machine) bool {
+		if _, err := m.root.AddULP(m.Context(), api.ULPSpec{Name: "ops", Users: []string{fmt.Sprint(mallory)}, Privileged: true}); err != nil {
+			m.Fatal(err)
+		}
+		_, file, err := m.as(mallory).Capture(m.Context(), api.CaptureRequest{Payload: true})
+		if err != nil {
+			return false
+		}
+		return file.Close() == nil
+	}})
+}
+
 // A ULP looks for what others have, and touches it (R1).
 func TestULPReachesForWhatOthersHave(t *testing.T) {
 	runLocal(t,

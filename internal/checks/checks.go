@@ -58,6 +58,7 @@ const (
 	SessionOwner           // R9: an iSCSI session is continued and replaced by whom it is of
 	Authentication         // R1: who is to authenticate himself by CHAP has
 	Reflection             // R1: and not by what the target computes
+	CaptureUser            // R4: what ESP protects is shown in clear to root alone
 	Admission              // R1: an initiator sees and uses what it may
 	CopyShare              // R2: an initiator's part of what copies take is bounded
 	Management             // R33: requests to manage the host come by a Unix socket

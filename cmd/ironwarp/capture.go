@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/urfave/cli/v2"
+)
+
+func (w *ironwarp) captureCommand() *cli.Command {
+	return &cli.Command{
+		Name: "capture", Usage: "what RDMA streams carry, in clear, as a file for Wireshark while the wire has ESP",
+		Description: "Captures the streams of the daemon's services (disks, exports, iSER, ping, the fabric) as packets of TCP or SCTP, until Ctrl-C. " +
+			"Headers of MPA, DDP and RDMAP are captured, RDMA Read Requests, Terminates and Immediate Data; --payload adds what the services send. " +
+			"Streams of programs under `ironwarp run` are in those processes, and are not captured. Root alone may capture; `ironwarp status` and " +
+			"`ironwarp security audit` show the captures that run.",
+		Flags: remote(
+			&cli.StringFlag{Name: "peer", Usage: "of streams with `PEER` alone"},
+			&cli.BoolFlag{Name: "payload", Usage: "with all that streams carry, such as what is on disks"},
+			&cli.StringFlag{Name: "write", Aliases: []string{"w"}, Usage: "pcapng `FILE` to make, which root alone can read; - is standard output"},
+			&cli.BoolFlag{Name: "overwrite", Usage: "replace what is in FILE"},
+			&cli.DurationFlag{Name: "duration", Usage: "end after `TIME`; 0: at Ctrl-C"},
+		),
+		Action: w.capture,
+	}
+}
+
+func (w *ironwarp) capture(c *cli.Context) error {
+	var out io.Writer
+	switch name := c.String("write"); {
+	case name == "":
+		return &usageError{msg: "--write is missing", fix: "`ironwarp capture -w FILE`, or `ironwarp capture -w - | tshark -r -`"}
+	case c.Duration("duration") < 0:
+		return &usageError{msg: "--duration is negative"}
+	case name == "-" && w.terminal:
+		return &usageError{msg: "a capture would upset this terminal", fix: "pipe it into a program, such as `tshark -r -`, or name a file"}
+	case name == "-":
+		out = w.stdout
+	default:
+		f, err := createCapture(name, c.Bool("overwrite"))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		out = f
+	}
+	v, err := w.captureTo(c, out, api.CaptureRequest{Peer: c.String("peer"), Payload: c.Bool("payload")}, func() {
+		fmt.Fprintln(w.stderr, "capturing; Ctrl-C ends it")
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w.stderr, "%d captured, %d dropped\n", v.Captured, v.Dropped)
+	return nil
+}
+
+// createCapture makes a file that only its owner can read. It fails where there is one already, unless it may be overwritten; a
+// symbolic link is none that may.
+func createCapture(name string, overwrite bool) (*os.File, error) {
+	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	if overwrite {
+		flags = os.O_WRONLY | os.O_CREATE | syscall.O_NOFOLLOW
+	}
+	f, err := os.OpenFile(name, flags, 0o600)
+	switch {
+	case errors.Is(err, os.ErrExist):
+		return nil, &api.Error{Code: api.CodeExists, Message: fmt.Sprintf("there is a file %s already", name), Fix: "name another one, or replace it with --overwrite"}
+	case errors.Is(err, syscall.ELOOP):
+		return nil, &api.Error{Code: api.CodeInvalid, Message: name + " is a symbolic link", Fix: "name the file itself"}
+	case err != nil || !overwrite:
+		return f, err
+	}
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+	case !st.Mode().IsRegular():
+		err = &api.Error{Code: api.CodeInvalid, Message: name + " is no file", Fix: "name a file, or write to a pipe with -w -"}
+	default:
+		// Before anything is in it: who could read it cannot any more, but may have it open.
+		if err = f.Chmod(0o600); err == nil {
+			err = f.Truncate(0)
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// captureEnd bounds how long what is still in the daemon's ring takes at the end.
+const captureEnd = 10 * time.Second
+
+// captureTo captures to out until Ctrl-C, the --duration, or the end of out. It returns what the daemon says about the capture
+// at its end.
+func (w *ironwarp) captureTo(c *cli.Context, out io.Writer, q api.CaptureRequest, begun func()) (v api.Capture, err error) {
+	cl := w.client(c)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.Context)) // the file is finished after Ctrl-C
+	defer cancel()
+	id, file, err := cl.Capture(ctx, q)
+	if err != nil {
+		return v, err
+	}
+	defer file.Close()
+	begun()
+	until := c.Context
+	if d := c.Duration("duration"); d > 0 {
+		var over context.CancelFunc
+		until, over = context.WithTimeout(until, d)
+		defer over()
+	}
+	type end struct {
+		v   api.Capture
+		err error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		select {
+		case <-until.Done():
+		case <-ctx.Done():
+			return
+		}
+		defer time.AfterFunc(captureEnd, cancel)
+		v, err := cl.EndCapture(ctx, id)
+		ended <- end{v, err}
+	}()
+	_, err = io.Copy(out, file)
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		return v, nil // who reads has seen enough
+	case err != nil:
+		return v, fmt.Errorf("write the capture: %w", err)
+	case until.Err() == nil:
+		return v, &api.Error{Code: api.CodeUnavailable, Message: "the daemon has ended, and the capture with it", Fix: "its log says why"}
+	}
+	e := <-ended
+	return e.v, e.err
+}
+
+// captureText is a capture that runs.
+func captureText(p api.Capture) string {
+	who, what := "peer "+p.Peer, "headers"
+	if p.Peer == "" {
+		who = "all peers"
+	}
+	if p.Payload {
+		what = "with payload"
+	}
+	return fmt.Sprintf("capture of the streams with %s, %s, in clear: for %s, read by process %d, %d captured, %d dropped", who, what, ageText(p.AgeSeconds), p.PID, p.Captured, p.Dropped)
+}
