@@ -8,13 +8,14 @@
 //
 // Usage, from the top of the repository:
 //
-//	go run ./internal/tools/rdmalib [-race] -out DIR
+//	go run ./internal/tools/rdmalib [-race] [-strip] -out DIR
 package main
 
 import (
 	"debug/elf"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,14 +27,15 @@ func main() {
 	out := flag.String("out", "bin/rdma", "`directory` for the libraries")
 	race := flag.Bool("race", false, "build the engine with the race detector")
 	sanitize := flag.String("sanitize", "", "sanitizers of the C compiler for libibverbs.so.1, as address")
+	strip := flag.Bool("strip", false, "leave symbols for debuggers out, so that the libraries are the same wherever they are built")
 	flag.Parse()
-	if err := build(*out, *race, *sanitize); err != nil {
+	if err := build(*out, *race, *strip, *sanitize); err != nil {
 		fmt.Fprintf(os.Stderr, "rdmalib: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func build(out string, race bool, sanitize string) error {
+func build(out string, race, strip bool, sanitize string) error {
 	for _, header := range []string{"/usr/include/infiniband/verbs.h", "/usr/include/infiniband/sa.h", "/usr/include/rdma/rdma_user_cm.h"} {
 		if _, err := os.Stat(header); err != nil {
 			return fmt.Errorf("%w; apt-get install libibverbs-dev librdmacm-dev", err)
@@ -68,11 +70,16 @@ func build(out string, race bool, sanitize string) error {
 	if sanitize != "" {
 		args = append(args, "-fsanitize="+sanitize)
 	}
+	ldflags := "-X runtime.godebugDefault=asyncpreemptoff=1"
+	if strip {
+		args = append(args, "-Wl,-s")
+		ldflags += " -s -w -buildid=" // it is made of where the source is, too
+	}
 	if err := run(compiler, append(append(args, sources...), "-lpthread", "-ldl")...); err != nil {
 		return err
 	}
 	// Go's threads are not interrupted for each other: SIGURG, with which they would be, is the program's.
-	args = []string{"build", "-trimpath", "-buildmode=c-shared", "-ldflags=-X runtime.godebugDefault=asyncpreemptoff=1", "-o", filepath.Join(out, "libironwarp-rnic.so")}
+	args = []string{"build", "-trimpath", "-buildmode=c-shared", "-buildvcs=false", "-ldflags=" + ldflags, "-o", filepath.Join(out, "libironwarp-rnic.so")}
 	if race {
 		args = append(args, "-race")
 	}
@@ -133,7 +140,8 @@ func writePrivate(dir, compiler string) (string, error) {
 		return "", err
 	}
 	var c strings.Builder
-	for version, names := range functions {
+	for _, version := range slices.Sorted(maps.Keys(functions)) {
+		names := functions[version]
 		fmt.Fprintf(&c, "// %s\n", version)
 		for _, n := range names {
 			if !slices.Contains(ours, n) {
@@ -149,7 +157,8 @@ func writePrivate(dir, compiler string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for version, names := range signals {
+	for _, version := range slices.Sorted(maps.Keys(signals)) {
+		names := signals[version]
 		script = fmt.Appendf(script, "%s { global: %s; };\n", version, strings.Join(names, "; "))
 	}
 	if err := os.WriteFile(filepath.Join(dir, "map"), script, 0o644); err != nil {
