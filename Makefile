@@ -9,7 +9,7 @@ BUILD := $(GO) build -trimpath -buildvcs=false
 # One place to move the linter's version; `go run` fetches exactly this one.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: help build rdma install uninstall test nightly fuzz demo bench judge newcomer interop lint fmt clean need-go
+.PHONY: help build rdma install install-files uninstall packages release test nightly fuzz demo bench judge newcomer interop lint fmt clean need-go
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -26,18 +26,25 @@ rdma: need-go ## build bin/rdma, the libraries with which `ironwarp run` runs pr
 
 # The unit names /usr/bin/ironwarp, so there is no PREFIX; DESTDIR is for packagers.
 install: build ## install the program, what `make rdma` has built, systemd units, udev rule, completion and a first configuration (DESTDIR)
-	install -D -m 0755 bin/ironwarp $(DESTDIR)/usr/bin/ironwarp
+	@$(MAKE) --no-print-directory install-files
+	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
+
+# What is installed, of a program that is built: also for packages, whose program may be for another processor, so that HOST_PROGRAM writes its manual.
+PROGRAM := bin/ironwarp
+HOST_PROGRAM := $(PROGRAM)
+RDMA := bin/rdma
+install-files:
+	install -D -m 0755 $(PROGRAM) $(DESTDIR)/usr/bin/ironwarp
 	install -D -m 0644 -t $(DESTDIR)/usr/lib/systemd/system packaging/ironwarp.service packaging/ironwarp.socket
 	install -D -m 0644 -t $(DESTDIR)/usr/lib/udev/rules.d packaging/90-ironwarp.rules
 	install -D -m 0644 cmd/ironwarp/completion.bash $(DESTDIR)/usr/share/bash-completion/completions/ironwarp
 	install -D -m 0644 cmd/ironwarp/completion.zsh $(DESTDIR)/usr/share/zsh/site-functions/_ironwarp
 	install -D -m 0644 cmd/ironwarp/completion.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/ironwarp.fish
 	@install -d -m 0755 $(DESTDIR)/usr/share/man/man8
-	bin/ironwarp man >$(DESTDIR)/usr/share/man/man8/ironwarp.8
-	[ ! -d bin/rdma ] || install -D -m 0755 -t $(DESTDIR)/usr/lib/ironwarp bin/rdma/libibverbs.so.1 bin/rdma/libironwarp-rnic.so
+	$(HOST_PROGRAM) man >$(DESTDIR)/usr/share/man/man8/ironwarp.8
+	[ ! -d $(RDMA) ] || install -D -m 0644 -t $(DESTDIR)/usr/lib/ironwarp $(RDMA)/libibverbs.so.1 $(RDMA)/libironwarp-rnic.so
 	@install -d -m 0700 $(DESTDIR)/etc/ironwarp
 	@[ -e $(DESTDIR)/etc/ironwarp/ironwarp.yaml ] || install -m 0600 packaging/ironwarp.yaml $(DESTDIR)/etc/ironwarp/ironwarp.yaml
-	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
 
 uninstall: ## stop the daemon and remove what install brought; /etc/ironwarp and /var/lib/ironwarp stay (DESTDIR)
 	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl disable --now ironwarp.service ironwarp.socket
@@ -48,6 +55,15 @@ uninstall: ## stop the daemon and remove what install brought; /etc/ironwarp and
 	@[ ! -d $(DESTDIR)/usr/lib/ironwarp ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)/usr/lib/ironwarp
 	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
 	@echo "/etc/ironwarp and /var/lib/ironwarp stay, with the secrets in them, and so do the guards of peers, until the next boot"
+
+# The tool is a module of its own. ARCH is amd64 or arm64, or both with a comma.
+PACKAGES = cd internal/tools/packages && $(GO) run . -top '$(CURDIR)' -out '$(or $(OUT),$(CURDIR)/dist)' -version '$(VERSION)'
+
+packages: need-go ## write deb and rpm packages and their SBOM to dist/, the same bytes wherever they are built (ARCH=arm64, VERSION=1.2.3)
+	@$(PACKAGES) $(if $(ARCH),-arch '$(ARCH)')
+
+release: need-go ## packages for amd64 and arm64, an apt repository, a container image, the source, SBOMs and SHA256SUMS in dist/ (KEY=... signs the repository)
+	@$(PACKAGES) -arch '$(or $(ARCH),amd64 arm64)' -release -key '$(KEY)'
 
 test: need-go ## all tests that can run here; as root it installs what they need
 	@$(GO) run ./internal/tools/deps -optional test
@@ -116,4 +132,4 @@ fmt: need-go ## gofmt all files
 	@gofmt -w $$(git ls-files '*.go')
 
 clean: ## remove what make built
-	rm -rf bin .cache bench/latest.json
+	rm -rf bin dist .cache bench/latest.json

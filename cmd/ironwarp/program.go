@@ -157,5 +157,5 @@ func libraries() (string, error) {
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("libibverbs.so.1 and libironwarp-rnic.so, with which programs run, are not in %s\n`make rdma` builds them, with gcc, libibverbs-dev and librdmacm-dev", strings.Join(dirs, " or in "))
+	return "", fmt.Errorf("libibverbs.so.1 and libironwarp-rnic.so, with which programs run, are not in %s\nthey are in the package ironwarp-rdma, and `make rdma` builds them, with gcc, libibverbs-dev and librdmacm-dev", strings.Join(dirs, " or in "))
 }

@@ -62,12 +62,16 @@ var (
 	umad2sim   = debPackage{"libumad2sim0", []string{"/usr/lib/*/umad2sim/libumad2sim.so"}, "has InfiniBand's programs reach that network, or our directory, without a device"}
 	ibDiags    = debPackage{"infiniband-diags", []string{"saquery", "sminfo", "smpquery"}, "InfiniBand's own programs, to ask our directory and agents"}
 	chromium   = debPackage{"chromium", []string{"chromium"}, "a browser, for the page of `ironwarp web`"}
+	lintian    = debPackage{"lintian", []string{"lintian"}, "Debian's own checks of our packages"}
+	rpm        = debPackage{"rpm", []string{"rpm"}, "reads our packages for other distributions"}
+	reprepro   = debPackage{"reprepro", []string{"reprepro"}, "lays out the apt repository of a release"}
+	skopeo     = debPackage{"skopeo", []string{"skopeo"}, "reads the container image of a release"}
 	nbdkit     = debPackage{"nbdkit", []string{"nbdkit", "/usr/lib/*/nbdkit/plugins/nbdkit-file-plugin.so"}, "the rival of the fio rows"}
 )
 
 // sets names what each make target needs.
 var sets = map[string][]debPackage{
-	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, libiscsi, qemuBlock, bootstrap, netbase, zsh, fish, checkpol, semodule, polcore, secilc, setools, chromium},
+	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, libiscsi, qemuBlock, bootstrap, netbase, zsh, fish, checkpol, semodule, polcore, secilc, setools, chromium, lintian, rpm, reprepro, skopeo},
 	"demo":     {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, e2fsprogs, fio, libnbd, cc, libc, ibverbsDev, rdmacmDev, rdmacm, perftest},
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
 	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, ibverbsDev, rdmacmDev, perftest, openISCSI, libiscsi},
