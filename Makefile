@@ -9,7 +9,7 @@ BUILD := $(GO) build -trimpath -buildvcs=false
 # One place to move the linter's version; `go run` fetches exactly this one.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: help build rdma install install-files uninstall packages release test nightly fuzz demo bench judge newcomer interop lint fmt clean need-go
+.PHONY: help build rdma csi install install-files uninstall packages release test nightly fuzz demo bench judge newcomer interop lint fmt clean need-go
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -23,6 +23,10 @@ build: need-go ## build bin/ironwarp
 
 rdma: need-go ## build bin/rdma, the libraries with which `ironwarp run` runs programs of libibverbs; needs gcc, libibverbs-dev and librdmacm-dev
 	$(GO) run ./internal/tools/rdmalib -out bin/rdma
+
+csi: need-go ## build bin/ironwarp-csi, the plugin for Kubernetes (docs/kubernetes.md)
+	@mkdir -p bin
+	cd csi && CGO_ENABLED=0 $(BUILD) -ldflags '$(LDFLAGS)' -o $(CURDIR)/bin/ironwarp-csi ./cmd/ironwarp-csi
 
 # The unit names /usr/bin/ironwarp, so there is no PREFIX; DESTDIR is for packagers.
 install: build ## install the program, what `make rdma` has built, systemd units, udev rule, completion and a first configuration (DESTDIR)
@@ -125,6 +129,7 @@ lint: need-go build ## gofmt, vet, staticcheck, other processors, and the projec
 	for a in arm64 riscv64 386; do GOARCH=$$a $(GO) build ./... || bad=1; done; \
 	GOARCH=386 $(GO) vet ./... || bad=1; \
 	$(GO) run $(STATICCHECK) ./... || bad=1; \
+	(cd csi && $(GO) vet ./... && GOARCH=386 $(GO) vet ./... && GOARCH=arm64 $(GO) build ./... && $(GO) run $(STATICCHECK) ./...) || bad=1; \
 	$(GO) run ./internal/tools/lint -binary bin/ironwarp || bad=1; \
 	exit $$bad
 

@@ -18,6 +18,7 @@ const module = "github.com/ironwarp/ironwarp"
 // below it unless they have an entry of their own; packages under one entry
 // may import each other.
 var layers = [][]string{
+	{"csi"}, // a module of its own
 	{"bench"},
 	{"integration"},
 	{"cmd/ironwarp", "rdmalib/rnic"},
@@ -88,8 +89,22 @@ type pkg struct {
 	Imports    []string
 }
 
-func listImports() ([]pkg, error) {
-	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
+// modules are the folders of the modules whose packages have a layer.
+var modules = []string{".", "csi"}
+
+func listImports() (pkgs []pkg, err error) {
+	for _, dir := range modules {
+		of, err := listModule(dir)
+		if err != nil {
+			return nil, err
+		}
+		pkgs = append(pkgs, of...)
+	}
+	return pkgs, nil
+}
+
+func listModule(dir string) ([]pkg, error) {
+	cmd := exec.Command("go", "list", "-C", dir, "-json=ImportPath,Imports", "./...")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
