@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/rtrs"
@@ -20,6 +21,7 @@ type diskIO struct {
 	fl   block.Flags
 	off  uint64
 	n    uint32
+	at   time.Time // when it was submitted
 	done block.Completion
 	to   block.Target // takes the data of a read; nil: the buffers do
 
@@ -200,7 +202,7 @@ func (io *diskIO) SubmitTo(to block.Target, done block.Completion, more bool) {
 // Submit implements block.IO.
 func (io *diskIO) Submit(done block.Completion, more bool) {
 	d := io.d
-	io.done = done
+	io.done, io.at = done, time.Now()
 	d.inFlight.Add(1)
 	io.acked = d.writes.acked.Load()
 	if !io.op.Writes() || d.order.beginWrite(io) {
@@ -289,7 +291,7 @@ func (io *diskIO) finish(errno syscall.Errno) {
 		io.d.writes.noteFlush(io.acked)
 	}
 	io.d.inFlight.Add(-1)
-	io.d.counters.count(io.op, uint64(io.n), errno)
+	io.d.counters.took(io.op, uint64(io.n), errno, io.at)
 	done, d := io.done, io.d
 	var next *diskIO
 	if io.op.Writes() {

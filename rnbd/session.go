@@ -145,6 +145,7 @@ type ioReq struct {
 	dev  *device
 	op   block.Op
 	size uint32
+	at   time.Time // when it began
 }
 
 // Complete implements block.Completion.
@@ -153,7 +154,7 @@ func (q *ioReq) Complete(errno syscall.Errno) {
 		errno = q.dev.exp.errnoOf(errno)
 	}
 	d := q.dev
-	d.exp.counters.count(q.op, uint64(q.size), errno)
+	d.exp.counters.took(q.op, uint64(q.size), errno, q.at)
 	d.release()
 	q.r.CompleteMore(errno)
 	d.exp.queueFlush(d)
@@ -196,7 +197,7 @@ func (s *session) serveIO(r *rtrs.Request, m *ioMsg) {
 		q = &ioReq{r: r}
 		r.User = q
 	}
-	q.dev, q.op, q.size = d, op, m.Size
+	q.dev, q.op, q.size, q.at = d, op, m.Size, time.Now()
 	d.exp.queue.Do(op, r.Data, int64(m.Sector)*SectorSize, int64(m.Size), fl, q)
 }
 

@@ -3,6 +3,7 @@ package rnbd
 import (
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/ironwarp/ironwarp/block"
 )
@@ -12,11 +13,23 @@ type Stats struct {
 	Reads, Writes, Flushes, Trims, Zeroes uint64 // with or without an error
 	ReadBytes, WriteBytes                 uint64 // of reads and writes without one
 	Errors                                uint64
+	// Latency is what those took that had no error: of a disk from their posting to their end, sent again or not, of an export
+	// at the storage.
+	Latency block.LatencyCounts
 }
 
 type counters struct {
 	ops                           [block.NumOps]atomic.Uint64
 	readBytes, writeBytes, errors atomic.Uint64
+	latency                       block.Latency
+}
+
+// took counts an operation that has begun then, and completes now.
+func (c *counters) took(op block.Op, n uint64, errno syscall.Errno, began time.Time) {
+	c.count(op, n, errno)
+	if errno == 0 {
+		c.latency.Observe(op, time.Since(began))
+	}
 }
 
 // count counts a completed operation.
@@ -36,6 +49,6 @@ func (c *counters) snapshot() Stats {
 	return Stats{
 		Reads: c.ops[block.OpRead].Load(), Writes: c.ops[block.OpWrite].Load(), Flushes: c.ops[block.OpFlush].Load(),
 		Trims: c.ops[block.OpTrim].Load(), Zeroes: c.ops[block.OpWriteZeroes].Load(),
-		ReadBytes: c.readBytes.Load(), WriteBytes: c.writeBytes.Load(), Errors: c.errors.Load(),
+		ReadBytes: c.readBytes.Load(), WriteBytes: c.writeBytes.Load(), Errors: c.errors.Load(), Latency: c.latency.Counts(),
 	}
 }

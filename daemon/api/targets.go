@@ -85,6 +85,8 @@ type LUN struct {
 	UUID    string `json:"uuid,omitempty"`      // of the disk, while it is open
 	Size    int64  `json:"size_bytes,omitzero"` // absent: its storage is not open
 	IO      IO     `json:"io"`                  // commands that moved data, and as errors those with CHECK CONDITION
+	// Latency is what commands take, from their coming to their answers.
+	Latency []Latency `json:"latency,omitempty"`
 }
 
 // TargetSession is a session of an iSCSI initiator.

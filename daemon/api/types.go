@@ -144,6 +144,8 @@ type Export struct {
 	// Generation counts how often writers were fenced. It stays with the disk.
 	Generation uint64 `json:"generation"`
 	IO         IO     `json:"io"`
+	// Latency is what the storage takes.
+	Latency []Latency `json:"latency,omitempty"`
 }
 
 // ResizeRequest asks for another size of an export.
@@ -244,6 +246,8 @@ type Attachment struct {
 	// OldestIOSeconds is how long the oldest I/O under way has been waiting.
 	OldestIOSeconds float64 `json:"oldest_io_seconds,omitempty"`
 	IO              IO      `json:"io"`
+	// Latency is what its I/O takes, from its posting to its end, whatever path it took.
+	Latency []Latency `json:"latency,omitempty"`
 }
 
 // Name is PEER/EXPORT.

@@ -241,6 +241,7 @@ const stalledAfter = 10 * time.Second
 
 // setState sets the state of a disk whose oldest I/O has waited for so long.
 func setState(v *api.Attachment, k Disk, i rnbd.DiskInfo, oldest time.Duration) {
+	v.Latency = api.Latencies(i.Stats.Latency)
 	v.Size, v.ReadOnly, v.State, v.OldestIOSeconds = i.Size, i.ReadOnly, api.AttachReady, oldest.Seconds()
 	switch {
 	case i.Err != nil:

@@ -53,7 +53,7 @@ func (e *export) describe(c config.Export, i rnbd.ExportInfo) api.Export {
 	if store != nil {
 		v.UUID, v.Warning = store.Identity().Disk.String(), errorPolicyWarning(c.Name, store)
 	}
-	v.IO = ioOf(i.Stats)
+	v.IO, v.Latency = ioOf(i.Stats), api.Latencies(i.Stats.Latency)
 	e.meter.Rates(&v.IO)
 	switch {
 	case store == nil && opening != nil && problem == nil:

@@ -79,7 +79,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // metricSet has the metrics of the host, its streams and its block I/O.
 type metricSet struct {
-	up, peerUp, carrier, fallbacks, path, pathFailures, streams, streamAge, paused, refused, ops, bytes, ioErrors, attached, oldestIO, exportReady, dropped *prometheus.Desc
+	up, peerUp, carrier, fallbacks, path, pathFailures, streams, streamAge, paused, refused, ops, bytes, ioErrors, latency, attached, oldestIO, exportReady, dropped *prometheus.Desc
 }
 
 func newMetricSet() metricSet {
@@ -97,6 +97,7 @@ func newMetricSet() metricSet {
 		ops:          desc("io_operations_total", "Block I/O operations.", "role", "ulp", "disk", "direction"),
 		bytes:        desc("io_bytes_total", "Block I/O bytes.", "role", "ulp", "disk", "direction"),
 		ioErrors:     desc("io_errors_total", "Block I/O operations that failed.", "role", "ulp", "disk"),
+		latency:      desc("io_latency_seconds", "What block I/O without an error took: of an attachment from its posting to its end, of an export at the storage.", "role", "ulp", "disk", "operation"),
 		attached:     desc("attachment_ready", "1 if the attached disk can do I/O now.", "ulp", "disk", "state"),
 		oldestIO:     desc("attachment_oldest_io_seconds", "How long the oldest I/O under way on the attached disk has been waiting.", "ulp", "disk"),
 		exportReady:  desc("export_ready", "1 if the export is offered.", "disk"),
@@ -118,6 +119,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	counter := func(m *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(m, prometheus.CounterValue, v, labels...)
 	}
+	histograms := emitHistograms(ch)
 	gauge(set.up, 1, st.Info.Version)
 	counter(set.refused, float64(st.Refused))
 	counter(set.dropped, float64(r.EventsDropped))
@@ -146,12 +148,14 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(set.attached, boolValue(at.State == api.AttachReady), at.ULP, at.Name(), at.State)
 		gauge(set.oldestIO, at.OldestIOSeconds, at.ULP, at.Name())
 		io("attachment", at.ULP, at.Name(), at.IO)
+		histograms(set.latency, at.Latency, "attachment", at.ULP, at.Name())
 	}
 	for _, e := range st.Exports {
 		gauge(set.exportReady, boolValue(e.State == api.ExportReady), e.Name)
 		io("export", "", e.Name, e.IO)
+		histograms(set.latency, e.Latency, "export", "", e.Name)
 	}
-	collectTargets(st, gauge, counter)
+	collectTargets(st, gauge, counter, histograms)
 	collectFabric(st.Fabric, gauge, counter)
 	c.collectShares(st, r, gauge, counter)
 }

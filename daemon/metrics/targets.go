@@ -12,7 +12,7 @@ import (
 // targetSet are the metrics of iSCSI targets. Initiators and their sessions are counted: their names
 // are others' choice, and are no labels.
 type targetSet struct {
-	ready, sessions, logins, inFlight, lunReady, ops, bytes, errors *prometheus.Desc
+	ready, sessions, logins, inFlight, lunReady, ops, bytes, errors, latency *prometheus.Desc
 }
 
 func newTargetSet() targetSet {
@@ -24,11 +24,12 @@ func newTargetSet() targetSet {
 		lunReady: desc("lun_ready", "1 if the LUN's storage is open.", "target", "lun"),
 		ops:      desc("lun_operations_total", "Commands of the LUN that moved data.", "target", "lun", "direction"),
 		bytes:    desc("lun_bytes_total", "Bytes that the LUN's commands moved.", "target", "lun", "direction"),
+		latency:  desc("lun_latency_seconds", "What the LUN's commands took that had no error, from their coming to their answers.", "target", "lun", "operation"),
 		errors:   desc("lun_errors_total", "Commands of the LUN that ended with CHECK CONDITION.", "target", "lun"),
 	}
 }
 
-func collectTargets(st api.Status, gauge, counter emitter) {
+func collectTargets(st api.Status, gauge, counter emitter, histograms histogramEmitter) {
 	set := newTargetSet()
 	for _, t := range st.Targets {
 		gauge(set.ready, boolValue(t.State == api.TargetReady), t.Name)
@@ -42,6 +43,7 @@ func collectTargets(st api.Status, gauge, counter emitter) {
 			counter(set.bytes, float64(u.IO.ReadBytes), t.Name, n, "read")
 			counter(set.bytes, float64(u.IO.WriteBytes), t.Name, n, "write")
 			counter(set.errors, float64(u.IO.Errors), t.Name, n)
+			histograms(set.latency, u.Latency, t.Name, n)
 		}
 	}
 	n, active := map[[3]string]int{}, map[[3]string]int{}

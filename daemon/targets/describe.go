@@ -37,7 +37,7 @@ func (t *Targets) List() []api.Target {
 		slices.Sort(v.Portals)
 		for _, l := range s.cfg.LUNs {
 			u := s.units[l.Number]
-			x := api.LUN{LUNSpec: lunSpec(l), State: api.TargetReady, Problem: u.problem, IO: ioOf(info.LUNs[l.Number])}
+			x := api.LUN{LUNSpec: lunSpec(l), State: api.TargetReady, Problem: u.problem, IO: ioOf(info.LUNs[l.Number]), Latency: api.Latencies(info.Latency[l.Number])}
 			switch {
 			case u.medium == nil:
 				x.State = api.TargetWaiting

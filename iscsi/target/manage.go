@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/chap"
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/scsi"
@@ -28,6 +29,9 @@ type IO struct{ Reads, Writes, ReadBytes, WriteBytes, Errors uint64 }
 type Info struct {
 	Logins, Refused uint64
 	LUNs            map[uint16]IO
+	// Latency is what the commands of a LUN took that had no error, from their coming to their answers: those with data for
+	// the initiator are reads, those with data for the LUN writes, SYNCHRONIZE CACHE is a flush.
+	Latency map[uint16]block.LatencyCounts
 }
 
 // SessionInfo is what is known of a session.
@@ -69,24 +73,46 @@ func (c *counters) io() IO {
 	return IO{Reads: c.reads.Load(), Writes: c.writes.Load(), ReadBytes: c.readBytes.Load(), WriteBytes: c.writeBytes.Load(), Errors: c.errors.Load()}
 }
 
+// lunCounters are those of a LUN, and what its commands take.
+type lunCounters struct {
+	counters
+	latency block.Latency
+}
+
+// count counts a command that has ended; in is how many bytes it has for its initiator.
+func (c *lunCounters) count(t *task, in uint32) {
+	c.counters.count(t, in)
+	if t.Status != scsi.Good {
+		return
+	}
+	switch {
+	case t.CDB[0] == scsi.SynchronizeCache10 || t.CDB[0] == scsi.SynchronizeCache16:
+		c.latency.Observe(block.OpFlush, time.Since(t.came))
+	case in > 0:
+		c.latency.Observe(block.OpRead, time.Since(t.came))
+	case t.Out && len(t.Buf) > 0:
+		c.latency.Observe(block.OpWrite, time.Since(t.came))
+	}
+}
+
 // tally counts what a target does, whatever it is set to meanwhile.
 type tally struct {
 	logins, refused atomic.Uint64
 
 	mu   sync.Mutex // guards the fields below it; innermost
-	luns map[uint16]*counters
+	luns map[uint16]*lunCounters
 }
 
 // lun returns the counters of a LUN.
-func (t *tally) lun(n uint16) *counters {
+func (t *tally) lun(n uint16) *lunCounters {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.luns[n]
 	if c == nil {
 		if t.luns == nil {
-			t.luns = map[uint16]*counters{}
+			t.luns = map[uint16]*lunCounters{}
 		}
-		c = &counters{}
+		c = &lunCounters{}
 		t.luns[n] = c
 	}
 	return c
@@ -187,11 +213,11 @@ func (s *Server) Info(name string) (i Info, ok bool) {
 	if t == nil {
 		return i, false
 	}
-	i = Info{Logins: t.tally.logins.Load(), Refused: t.tally.refused.Load(), LUNs: map[uint16]IO{}}
+	i = Info{Logins: t.tally.logins.Load(), Refused: t.tally.refused.Load(), LUNs: map[uint16]IO{}, Latency: map[uint16]block.LatencyCounts{}}
 	t.tally.mu.Lock()
 	defer t.tally.mu.Unlock()
 	for n, c := range t.tally.luns {
-		i.LUNs[n] = c.io()
+		i.LUNs[n], i.Latency[n] = c.io(), c.latency.Counts()
 	}
 	return i, true
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/chap"
 	"github.com/ironwarp/ironwarp/iscsi"
 	finder "github.com/ironwarp/ironwarp/iscsi/initiator"
@@ -115,6 +116,7 @@ func login(t *testing.T, address string) (*client, iscsi.LoginStatus) {
 // TestTargetIsChangedBesideItsSessions: one without a device is there, and for later; sessions go on
 // whatever their target is set to, until they are ended.
 func TestTargetIsChangedBesideItsSessions(t *testing.T) {
+	began := time.Now()
 	srv, address := portals(t, target.Config{})
 	set := func(x *target.Target) {
 		t.Helper()
@@ -163,6 +165,8 @@ func TestTargetIsChangedBesideItsSessions(t *testing.T) {
 	}
 	if i, ok := srv.Info(targetName); !ok || i.Logins != 1 || i.Refused != 2 || i.LUNs[0].ReadBytes != 1024 {
 		t.Errorf("%+v", i)
+	} else if l := i.Latency[0]; l[block.OpRead].Count() != i.LUNs[0].Reads || l[block.OpRead].Sum <= 0 || l[block.OpRead].Sum > time.Since(began) || l[block.OpWrite].Count() != 0 {
+		t.Errorf("what its commands took: %+v", l)
 	}
 	if ended, _ := srv.End(func(i target.SessionInfo) bool { return i.Target != targetName }); len(ended) != 0 {
 		t.Errorf("%+v", ended)

@@ -37,9 +37,9 @@ type session struct {
 	stir   atomic.Bool // a fence had something sent by other connections than that which goes idle
 
 	counted counters
-	luns    map[uint16]*counters // of the target; with receiving
-	level   uint32               // ErrorRecoveryLevel
-	retain  time.Duration        // how long the commands of a connection that has failed wait for another
+	luns    map[uint16]*lunCounters // of the target; with receiving
+	level   uint32                  // ErrorRecoveryLevel
+	retain  time.Duration           // how long the commands of a connection that has failed wait for another
 
 	// receiving is held by whoever receives for the session: a connection's goroutine in its
 	// iscsi.Upper, except while it reads data or waits. Lock order: session.receiving, Server, session.
@@ -99,7 +99,7 @@ func (x *session) replacedBy(o *session) bool {
 func (x *session) attach() {
 	if !x.login.Discovery {
 		x.target.tally.logins.Add(1)
-		x.luns = map[uint16]*counters{}
+		x.luns = map[uint16]*lunCounters{}
 		x.port = x.target.Device.Attach(lu.Initiator{Name: x.login.InitiatorName, ISID: x.login.ISID}, x.flush)
 	}
 }

@@ -31,7 +31,8 @@ type task struct {
 	itt, edtl   uint32
 	cmdSN       uint32
 	lun         [8]byte
-	counted     *counters // of the LUN, nil if there is none
+	counted     *lunCounters // of the LUN, nil if there is none
+	came        time.Time
 	read        bool
 	unsolicited bool // data without R2Ts are awaited
 	reading     bool // some of them are being received
@@ -132,7 +133,7 @@ func (c *conn) command(p *iscsi.Incoming, t *task) error {
 		t.sent()
 		return err
 	}
-	t.itt, t.immediate = k.ITT, k.Immediate
+	t.itt, t.immediate, t.came = k.ITT, k.Immediate, time.Now()
 	t.edtl, t.cmdSN, t.lun, t.read = k.EDTL, k.CmdSN, k.LUN, k.Read
 	t.begun, t.unsolicited, t.ending, t.givenUp, t.bad, t.need, t.buffer = false, false, false, time.Time{}, scsi.Sense{}, 0, buffer{}
 	t.CDB, t.Attr = k.CDB, lu.Attr(k.Attr)
@@ -174,7 +175,7 @@ func (c *conn) command(p *iscsi.Incoming, t *task) error {
 }
 
 // countersOf returns those of a LUN that there is. The caller holds receiving.
-func (x *session) countersOf(lun uint16) *counters {
+func (x *session) countersOf(lun uint16) *lunCounters {
 	c := x.luns[lun]
 	if c == nil {
 		c = x.target.tally.lun(lun)
