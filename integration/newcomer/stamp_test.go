@@ -36,6 +36,7 @@ var (
 		"TestDemo":     {"internal/tools/deps", "integration/demo"},
 		"TestTest":     {"internal/tools/deps"},
 		"TestTwoHosts": {"packaging"},
+		"TestPackages": {"packaging", "internal/tools/packages"},
 	}
 )
 

@@ -90,7 +90,7 @@ type pkg struct {
 }
 
 // modules are the folders of the modules whose packages have a layer.
-var modules = []string{".", "csi"}
+var modules = []string{".", "csi", "internal/tools/packages"}
 
 func listImports() (pkgs []pkg, err error) {
 	for _, dir := range modules {
