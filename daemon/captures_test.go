@@ -106,6 +106,9 @@ func TestCaptureHasContentIfAskedFor(t *testing.T) {
 			}
 			writeSecret(t, disk, 1)
 			file, v = whole.end()
+			if dir := os.Getenv("IRONWARP_KEEP_CAPTURES"); dir != "" {
+				os.WriteFile(dir+"/disk-"+kind+".pcapng", file, 0o600)
+			}
 			if n := bytes.Count(file, secret(1024)); n < 5*2*(64-2) || v.Dropped != 0 {
 				t.Errorf("a capture with payload has %d KiB of what was written and read 5 times; %+v", n, v)
 			}

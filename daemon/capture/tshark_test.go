@@ -37,39 +37,98 @@ func tshark(t *testing.T, capture []byte, args ...string) string {
 	return string(out)
 }
 
+// plugin is what we ship for Wireshark.
+const plugin = "lua_script:../../packaging/wireshark/ironwarp.lua"
+
+// wrong are words by which Wireshark says that something is not as it should be.
+var wrong = []string{"Malformed", "Bad CRC32", "Checksum Status: Bad", "[incorrect", "etransmission", "Out-Of-Order", "egment not captured", "unseen segment", "Dissector bug", "Lua Error", "exceeds"}
+
+// The packets are as Wireshark expects them: over each transport, of streams that were there before and of those that were not,
+// with payload and without. What was cut off is not there.
 func TestWiresharkUnderstands(t *testing.T) {
 	for _, x := range []struct {
-		name, host string
-		kind       transport.Kind
-		setup      verbs.Setup
+		name, host    string
+		kind          transport.Kind
+		setup         verbs.Setup
+		late, payload bool
+		plain         bool // without our plugin
 	}{
-		{"tcp", "127.0.0.1", transport.TCP, verbs.Setup{}},
-		{"tcp6", "::1", transport.TCP, verbs.Setup{}},
-		{"markers", "127.0.0.1", transport.TCP, verbs.Setup{Markers: true, EMSS: func() int { return 1448 }}},
-		{"large", "127.0.0.1", transport.TCP, verbs.Setup{LargeFPDU: verbs.MaxLargeFPDU, NoCRC: true}},
-		{"sctp-udp", "127.0.0.1", transport.SCTPUDP, verbs.Setup{}},
+		{name: "tcp", host: "127.0.0.1", payload: true, plain: true},
+		{name: "tcp, late", host: "127.0.0.1", payload: true, late: true, plain: true},
+		{name: "tcp, late, cut", host: "127.0.0.1", late: true},
+		{name: "tcp6, cut", host: "::1"},
+		{name: "tcp6, late", host: "::1", payload: true, late: true},
+		{name: "markers", host: "127.0.0.1", setup: marked, payload: true, plain: true},
+		{name: "markers, late", host: "127.0.0.1", setup: marked, payload: true, late: true, plain: true},
+		{name: "markers, late, cut", host: "127.0.0.1", setup: marked, late: true},
+		{name: "large, late", host: "127.0.0.1", setup: verbs.Setup{LargeFPDU: verbs.MaxLargeFPDU, NoCRC: true}, payload: true, late: true},
+		{name: "sctp", host: "127.0.0.1", kind: transport.SCTPUDP, payload: true},
+		{name: "sctp, late, cut", host: "127.0.0.1", kind: transport.SCTPUDP, late: true},
+		{name: "sctp6, late", host: "::1", kind: transport.SCTPUDP, payload: true, late: true},
 	} {
-		for _, late := range []bool{false, true} {
-			for _, payload := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s/late=%v/payload=%v", x.name, late, payload), func(t *testing.T) {
-					var c *running
-					now := func(caps *Captures) { c = begin(t, caps, About{Payload: payload}) }
-					first := now
-					if late {
-						first = nil
-					}
-					s := newStream(t, x.host, x.kind, x.setup, first)
-					if late {
-						s.talk(777)
-						now(s.caps)
-					}
-					for _, n := range []int{1, 1000, 40000} {
-						s.talk(n)
-					}
-					capture := c.end(t)
-					fmt.Println(tshark(t, capture, "-V"))
-				})
+		t.Run(x.name, func(t *testing.T) {
+			var c *running
+			now := func(caps *Captures) { c = begin(t, caps, About{Payload: x.payload}) }
+			first := now
+			if x.late {
+				first = nil
 			}
-		}
+			s := newStream(t, x.host, x.kind, x.setup, first)
+			if x.late {
+				s.talk(777) // an odd place in the grid of markers
+				now(s.caps)
+			}
+			sizes := []int{100, 1000, 40000}
+			for _, n := range sizes {
+				s.talk(n)
+			}
+			file := c.end(t)
+			has := bytes.Count(file, []byte(canary))
+			for i := range len(canary) - 1 {
+				has += bytes.Count(file, []byte(canary + canary)[i+1:i+1+len(canary)])
+			}
+			if !x.payload && has > 0 {
+				t.Errorf("a capture without payload has 8 bytes of it, %d times", has)
+			}
+			if least := 2 * 41100 / len(canary) * 8 / 10; x.payload && bytes.Count(file, []byte(canary)) < least {
+				t.Errorf("a capture has the payload %d times, want %d at least", bytes.Count(file, []byte(canary)), least)
+			}
+			args := []string{"-V", "-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-o", "sctp.checksum:CRC 32c", "-d", fmt.Sprintf("udp.port==%d,sctp", udpPort)}
+			if !x.plain {
+				args = append(args, "-X", plugin)
+			}
+			said := tshark(t, file, args...)
+			for _, w := range wrong {
+				if i := strings.Index(said, w); i >= 0 {
+					t.Errorf("tshark says: ... %s ...", said[max(0, i-600):min(len(said), i+200)])
+				}
+			}
+			want := map[string]int{"OpCode: Read Request": 3, "OpCode: Write": 3, "OpCode: Read Response": 3, "(outbound)": 12, "(inbound)": 3, "peer beta (loopback)": 1}
+			switch {
+			case x.kind != transport.TCP:
+				want["Function: Enhanced Initiate"], want["Function: Enhanced Accept"] = 1, 1
+			default:
+				want["Request frame header"], want["Reply frame header"] = 1, 1
+				if x.payload && !x.setup.NoCRC {
+					want["(Good CRC32)"] = 12
+				}
+			}
+			for w, n := range want {
+				if got := strings.Count(said, w); got < n {
+					t.Errorf("tshark says %q %d times, want %d", w, got, n)
+				}
+			}
+			if x.payload {
+				if n := strings.Count(said, "OpCode: Send"); n < 3 {
+					t.Errorf("tshark sees %d Sends", n)
+				}
+			}
+			if x.setup.Markers && x.payload && strings.Count(said, "FPDU back pointer") < 2*41100/512 {
+				t.Errorf("tshark sees %d markers", strings.Count(said, "FPDU back pointer"))
+			}
+		})
 	}
 }
+
+// marked is TCP with markers in both directions.
+var marked = verbs.Setup{Markers: true, EMSS: func() int { return 1448 }}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/ddp/tap"
+	"github.com/ironwarp/ironwarp/internal/printable"
+	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
 // Writer writes records as packets in pcapng. The library writes the blocks; what the packets say is here.
@@ -104,9 +106,13 @@ func (w *Writer) put(at time.Time, sent bool, b []byte, cut int) error {
 
 // about is the comment of a stream's first packet.
 func (w *Writer) about(r *record, late string) {
-	c := "peer " + r.link.Peer
+	id := printable.Text(r.link.Peer)
+	c := "peer " + id
 	if name := w.peer(r.link.Peer); name != "" {
-		c = fmt.Sprintf("peer %s (%s)", name, r.link.Peer)
+		c = fmt.Sprintf("peer %s (%s)", name, id)
+	}
+	if l := r.link; l.Protocol == tap.SCTPUDP && l.LocalUDP != sctp.DefaultPort && l.RemoteUDP != sctp.DefaultPort {
+		c += fmt.Sprintf("; UDP ports %d and %d carry SCTP, which Wireshark has to be told: Decode As", l.LocalUDP, l.RemoteUDP)
 	}
 	if r.kind != tap.Began && late != "" {
 		c += "; " + late
