@@ -45,7 +45,7 @@ install-files:
 	install -D -m 0644 cmd/ironwarp/completion.zsh $(DESTDIR)/usr/share/zsh/site-functions/_ironwarp
 	install -D -m 0644 cmd/ironwarp/completion.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/ironwarp.fish
 	@install -d -m 0755 $(DESTDIR)/usr/share/man/man8
-	$(HOST_PROGRAM) man >$(DESTDIR)/usr/share/man/man8/ironwarp.8
+	$(HOST_PROGRAM) man --dir $(DESTDIR)/usr/share/man/man8
 	[ ! -d $(RDMA) ] || install -D -m 0644 -t $(DESTDIR)/usr/lib/ironwarp $(RDMA)/libibverbs.so.1 $(RDMA)/libironwarp-rnic.so
 	@install -d -m 0700 $(DESTDIR)/etc/ironwarp
 	@[ -e $(DESTDIR)/etc/ironwarp/ironwarp.yaml ] || install -m 0600 packaging/ironwarp.yaml $(DESTDIR)/etc/ironwarp/ironwarp.yaml
@@ -54,7 +54,7 @@ uninstall: ## stop the daemon and remove what install brought; /etc/ironwarp and
 	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl disable --now ironwarp.service ironwarp.socket
 	rm -f $(DESTDIR)/usr/bin/ironwarp $(DESTDIR)/usr/lib/systemd/system/ironwarp.service $(DESTDIR)/usr/lib/systemd/system/ironwarp.socket $(DESTDIR)/usr/lib/udev/rules.d/90-ironwarp.rules \
 		$(DESTDIR)/usr/share/bash-completion/completions/ironwarp $(DESTDIR)/usr/share/zsh/site-functions/_ironwarp \
-		$(DESTDIR)/usr/share/fish/vendor_completions.d/ironwarp.fish $(DESTDIR)/usr/share/man/man8/ironwarp.8 \
+		$(DESTDIR)/usr/share/fish/vendor_completions.d/ironwarp.fish $(DESTDIR)/usr/share/man/man8/ironwarp.8 $(DESTDIR)/usr/share/man/man8/ironwarp-*.8 \
 		$(DESTDIR)/usr/lib/ironwarp/libibverbs.so.1 $(DESTDIR)/usr/lib/ironwarp/libironwarp-rnic.so
 	@[ ! -d $(DESTDIR)/usr/lib/ironwarp ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)/usr/lib/ironwarp
 	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload

@@ -4,7 +4,10 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -105,13 +108,62 @@ func (w *ironwarp) completionCommand() *cli.Command {
 // manCommand prints the manual page, for packagers and `make install`.
 func (w *ironwarp) manCommand() *cli.Command {
 	return &cli.Command{
-		Name: "man", Usage: "print the manual page (ironwarp man | man -l -)",
+		Name: "man", Usage: "print the manual page, of all or of one command (ironwarp man attach | man -l -)", ArgsUsage: "[COMMAND]",
+		Flags: []cli.Flag{&cli.StringFlag{Name: "dir", Usage: "write the pages of all to `DIR`, as ironwarp.8, ironwarp-attach.8 and so on"}},
 		Action: func(c *cli.Context) error {
-			page, err := c.App.ToManWithSection(8)
-			if err == nil {
-				w.printf("%s", page)
+			pages, err := manual(c.App)
+			if err != nil {
+				return err
 			}
-			return err
+			if dir := c.String("dir"); dir != "" {
+				for name, page := range pages {
+					if err := os.WriteFile(filepath.Join(dir, name+".8"), []byte(page), 0o644); err != nil {
+						return fmt.Errorf("write the manual: %w", err)
+					}
+				}
+				return nil
+			}
+			name := strings.Join(append([]string{c.App.Name}, c.Args().Slice()...), "-")
+			page, ok := pages[name]
+			if !ok {
+				return &usageError{msg: fmt.Sprintf("there is no page %s", name), fix: "name one of the commands of `ironwarp --help`, or none"}
+			}
+			w.printf("%s", page)
+			return nil
+		},
+		BashComplete: func(c *cli.Context) {
+			for _, cmd := range c.App.VisibleCommands() {
+				w.printf("%s\n", cmd.Name)
+			}
 		},
 	}
+}
+
+// manual are the pages of the manual by their names: ironwarp, which has all, and ironwarp-attach and so on, each of one
+// command.
+func manual(app *cli.App) (map[string]string, error) {
+	all, err := app.ToManWithSection(8)
+	if err != nil {
+		return nil, err
+	}
+	pages := map[string]string{app.Name: all}
+	for _, cmd := range app.VisibleCommands() {
+		if cmd.Name == "help" {
+			continue
+		}
+		one := &cli.App{Name: app.Name + "-" + cmd.Name, Usage: cmd.Usage, Description: cmd.Description, Flags: cmd.Flags, Commands: cmd.Subcommands}
+		typed := app.Name + " " + cmd.Name
+		one.UsageText = typed + " [options] " + cmd.ArgsUsage
+		if len(cmd.Subcommands) > 0 {
+			one.UsageText = typed + " COMMAND [options] [ARGUMENTS...]"
+		}
+		page, err := one.ToManWithSection(8)
+		if err != nil {
+			return nil, err
+		}
+		// The library writes of a whole program.
+		page = strings.Replace(page, ".SH GLOBAL OPTIONS", ".SH OPTIONS", 1)
+		pages[one.Name] = strings.Replace(page, ".SH SYNOPSIS\n"+one.Name+"\n", ".SH SYNOPSIS\n"+typed+"\n", 1)
+	}
+	return pages, nil
 }
