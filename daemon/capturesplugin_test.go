@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/scsi"
 )
 
 // dissect has Wireshark's dissectors and our plugin look at a capture.
@@ -63,5 +64,26 @@ func TestWiresharkUnderstandsDisks(t *testing.T) {
 	understood(t, said, "DDP/RDMA", "Write [", "RTRS IO_REQ chunk", "RTRS IO_RSP chunk")
 	if strings.Contains(said, "RNBD") || shows(file) {
 		t.Error("a capture without payload shows what was asked for")
+	}
+}
+
+// What an iSCSI initiator says over RDMA is understood, in both start-ups.
+func TestWiresharkUnderstandsISER(t *testing.T) {
+	_, beta, _ := pair(t, 1<<20)
+	port := beta.disks(api.LUNSpec{Path: beta.image("other.img", 4<<20)})
+	for n, how := range []string{"RDMA mode", "streaming mode"} {
+		t.Run(how, func(t *testing.T) {
+			c := beta.capture(t.Context(), api.CaptureRequest{Payload: true}, true)
+			s := mustInRDMA(t, port, n == 1, "iqn.x:r")
+			data := make([]byte, 64<<10)
+			if st, err := s.Do(t.Context(), 0, []byte{scsi.Write10, 0, 0, 0, 0, 0, 0, 0, 128, 0}, data, nil); err != nil || st != scsi.Good {
+				t.Fatalf("%v, %v", st, err)
+			}
+			if st, err := s.Do(t.Context(), 0, []byte{scsi.Read10, 0, 0, 0, 0, 0, 0, 0, 128, 0}, nil, data); err != nil || st != scsi.Good {
+				t.Fatalf("%v, %v", st, err)
+			}
+			file, _ := c.end()
+			understood(t, dissect(t, file, "-V"), "iSER over iWARP", "Write STag valid: True", "Read STag valid: True", "Opcode: SCSI Command", "Opcode: SCSI Response", "OpCode: Read Request", "OpCode: Write")
+		})
 	}
 }
