@@ -44,6 +44,8 @@ install-files:
 	install -D -m 0644 cmd/ironwarp/completion.bash $(DESTDIR)/usr/share/bash-completion/completions/ironwarp
 	install -D -m 0644 cmd/ironwarp/completion.zsh $(DESTDIR)/usr/share/zsh/site-functions/_ironwarp
 	install -D -m 0644 cmd/ironwarp/completion.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/ironwarp.fish
+	install -D -m 0644 -t $(DESTDIR)/usr/share/ironwarp/wireshark packaging/wireshark/ironwarp.lua
+	install -D -m 0755 -t $(DESTDIR)/usr/share/ironwarp/wireshark packaging/wireshark/ironwarp-extcap
 	@install -d -m 0755 $(DESTDIR)/usr/share/man/man8
 	$(HOST_PROGRAM) man --dir $(DESTDIR)/usr/share/man/man8
 	[ ! -d $(RDMA) ] || install -D -m 0644 -t $(DESTDIR)/usr/lib/ironwarp $(RDMA)/libibverbs.so.1 $(RDMA)/libironwarp-rnic.so
@@ -56,6 +58,7 @@ uninstall: ## stop the daemon and remove what install brought; /etc/ironwarp and
 		$(DESTDIR)/usr/share/bash-completion/completions/ironwarp $(DESTDIR)/usr/share/zsh/site-functions/_ironwarp \
 		$(DESTDIR)/usr/share/fish/vendor_completions.d/ironwarp.fish $(DESTDIR)/usr/share/man/man8/ironwarp.8 $(DESTDIR)/usr/share/man/man8/ironwarp-*.8 \
 		$(DESTDIR)/usr/lib/ironwarp/libibverbs.so.1 $(DESTDIR)/usr/lib/ironwarp/libironwarp-rnic.so
+	rm -rf $(DESTDIR)/usr/share/ironwarp
 	@[ ! -d $(DESTDIR)/usr/lib/ironwarp ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)/usr/lib/ironwarp
 	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
 	@echo "/etc/ironwarp and /var/lib/ironwarp stay, with the secrets in them, and so do the guards of peers, until the next boot"
