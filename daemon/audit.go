@@ -69,6 +69,9 @@ func controlFiles(c *config.Config) []audit.File {
 	for _, t := range c.Targets {
 		paths = append(paths, t.Origin.File)
 	}
+	for _, s := range c.Subsystems {
+		paths = append(paths, s.Origin.File)
+	}
 	if c.Fabric.Enabled() {
 		paths = append(paths, c.FabricFile())
 	}

@@ -130,6 +130,7 @@ func (d *Daemon) routes() http.Handler {
 		return struct{}{}, d.removeExport(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") != "")
 	})
 	d.targetRoutes(mux)
+	d.nvmeRoutes(mux)
 	get(mux, "GET /v1/attachments", func(*http.Request) ([]api.Attachment, error) { return d.disks.Describe(d.local.AsRoot()), nil })
 	d.fabricRoutes(mux)
 	stream(mux, "POST /v1/attachments", asCaller(d.attachDisk))

@@ -34,6 +34,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/programs"
 	"github.com/ironwarp/ironwarp/daemon/repeats"
 	"github.com/ironwarp/ironwarp/daemon/sas"
+	"github.com/ironwarp/ironwarp/daemon/subsystems"
 	"github.com/ironwarp/ironwarp/daemon/targets"
 	"github.com/ironwarp/ironwarp/fabric/partition"
 	"github.com/ironwarp/ironwarp/internal/rate"
@@ -77,28 +78,29 @@ type Daemon struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
-	locks     []*lock
-	http      *http.Server
-	metrics   *http.Server
-	dev       *verbs.Device
-	ulps      map[string]*verbs.ULP // by the name of the service, each with its quota
-	exports   *export.Exporter
-	sessions  *rtrs.Server
-	probes    *probe.Server
-	sas       *sas.Control
-	refused   refusals
-	blocks    *blocklist.List
-	events    eventCounts
-	local     *local.Consumers
-	disks     *attach.Attacher
-	carriers  *carrier.Chooser
-	peers     *peers
-	listeners *listen.Listeners
-	targets   *targets.Targets
-	programs  *programs.Programs
-	directory *directory.Directory
-	captures  *capture.Captures
-	fabric    fabric
+	locks      []*lock
+	http       *http.Server
+	metrics    *http.Server
+	dev        *verbs.Device
+	ulps       map[string]*verbs.ULP // by the name of the service, each with its quota
+	exports    *export.Exporter
+	sessions   *rtrs.Server
+	probes     *probe.Server
+	sas        *sas.Control
+	refused    refusals
+	blocks     *blocklist.List
+	events     eventCounts
+	local      *local.Consumers
+	disks      *attach.Attacher
+	carriers   *carrier.Chooser
+	peers      *peers
+	listeners  *listen.Listeners
+	targets    *targets.Targets
+	subsystems *subsystems.Subsystems
+	programs   *programs.Programs
+	directory  *directory.Directory
+	captures   *capture.Captures
+	fabric     fabric
 
 	partitions partition.Published // what is in force
 	labels     labels              // for whoever has changing
@@ -296,6 +298,7 @@ func (d *Daemon) Close() error {
 	d.listeners.Close()
 	if d.targets != nil {
 		d.targets.Close()
+		d.subsystems.Close()
 	}
 	d.closeLabels(d.labels)
 	d.labels = labels{}
@@ -311,6 +314,7 @@ func (d *Daemon) Close() error {
 	}
 	if d.targets != nil {
 		d.targets.Wait(closeTimeout)
+		d.subsystems.Wait(closeTimeout)
 	}
 	d.wg.Wait()
 	if d.dev != nil {
@@ -379,7 +383,7 @@ func (d *Daemon) retryBroken(ctx context.Context) {
 	d.guards.removeUnneeded(d.peers.list())
 	cfg := d.config()
 	d.listeners.Listen(ctx, cfg, d.awaitedPeers(cfg))
-	d.targets.Listen(ctx, cfg, d.initiatorsOf(cfg))
+	d.listenForTargets(ctx, cfg)
 	d.exports.Retry()
 }
 

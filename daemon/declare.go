@@ -77,6 +77,11 @@ func peerInUse(cfg *config.Config, name string, disks []*attach.Attachment, forc
 			found, do = append(found, fmt.Sprintf("target %s allows peer %s", t.Name, name)), append(do, fmt.Sprintf("take it out of %s and run `ironwarp reload`", t.Origin))
 		}
 	}
+	for _, s := range cfg.Subsystems {
+		if !force && slices.Contains(s.Peers, name) {
+			found, do = append(found, fmt.Sprintf("subsystem %s allows peer %s", s.Name, name)), append(do, fmt.Sprintf("take it out of %s and run `ironwarp reload`", s.Origin))
+		}
+	}
 	forcible := len(found) > 0
 	for _, u := range cfg.ULPs {
 		names := slices.Contains(u.Peers, name) || slices.ContainsFunc(u.Exports, func(e string) bool { return strings.HasPrefix(e, name+"/") })
@@ -213,7 +218,7 @@ func mergeChange(s api.PeerSpec, c api.PeerChange) (api.PeerSpec, error) {
 	if names("protection") || names("insecure_plaintext") {
 		replace("protection", "insecure_plaintext")
 		if string(will["protection"]) != `"`+string(config.ProtectIPsec)+`"` {
-			replace(append(append([]string{"local_id", "remote_id", "auth", "profile", "mode", "gateway", "child_sas", "idle_reap", "iscsi_port"}, secretKeys...), certificateKeys...)...)
+			replace(append(append([]string{"local_id", "remote_id", "auth", "profile", "mode", "gateway", "child_sas", "idle_reap", "iscsi_port", "nvme_port"}, secretKeys...), certificateKeys...)...)
 		}
 	}
 	if names("no_path") && c.NoPath != config.NoPathFail {

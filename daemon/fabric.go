@@ -405,7 +405,7 @@ func (d *Daemon) onPKeys([]uint16) {
 			d.applyPartitions(d.config())
 			d.exports.RefreshAllowed()
 			d.programs.Reconsider()
-			d.targets.Listen(ctx, d.config(), d.initiatorsOf(d.config()))
+			d.listenForTargets(ctx, d.config())
 		})
 	})
 }

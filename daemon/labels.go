@@ -163,7 +163,7 @@ func (d *Daemon) hearSELinux(ctx context.Context, kernel *selinux.Decider) {
 		d.changeSoon(ctx, func() {
 			d.exports.RefreshAllowed()
 			d.programs.Reconsider()
-			d.targets.Listen(ctx, d.config(), d.initiatorsOf(d.config()))
+			d.listenForTargets(ctx, d.config())
 		})
 	}
 }

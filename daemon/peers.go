@@ -257,6 +257,7 @@ func (d *Daemon) onBlocked(p blocklist.Peer, why error) {
 // endStreams ends the streams of a peer, and what carries them.
 func (d *Daemon) endStreams(id transport.Identity, why error) {
 	d.targets.EndPeer(id)
+	d.subsystems.EndPeer(id)
 	d.abortStreams(id, why)
 	d.dev.EndAssociations(id, why.Error())
 }

@@ -88,8 +88,10 @@ func (d *Daemon) applyConfig(ctx context.Context, old, next *config.Config) []st
 	// A listener goes before the guard of its link: the kernel answers a SYN in clear.
 	d.listeners.CloseBut(next, d.awaitedPeers(next))
 	d.targets.CloseBut(next, d.initiatorsOf(next))
+	d.subsystems.CloseBut(next, d.nvmeHostsOf(next))
 	changed = append(changed, d.applyShares(old, next)...)
 	changed = append(changed, d.targets.Apply(next)...)
+	changed = append(changed, d.subsystems.Apply(next)...)
 	changed = append(changed, d.exports.Apply(next)...)
 	var removed sync.WaitGroup
 	forgot := false // a disk
@@ -144,7 +146,7 @@ func (d *Daemon) applyConfig(ctx context.Context, old, next *config.Config) []st
 	d.applyPeerShares(next)
 	d.guards.removeUnneeded(d.peers.list())
 	d.listeners.Listen(ctx, next, d.awaitedPeers(next))
-	d.targets.Listen(ctx, next, d.initiatorsOf(next))
+	d.listenForTargets(ctx, next)
 	return changed
 }
 

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/daemon/capture"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/export"
@@ -39,10 +38,11 @@ func (d *Daemon) openRNIC() error {
 	}
 	d.probes = probe.NewServer(d.ulps[config.ServicePing], d.log)
 	d.targets = d.newTargets()
+	d.subsystems = d.newSubsystems()
 	d.programs = d.newPrograms()
 	d.directory = d.newDirectory()
 	d.exports = export.New(export.Config{
-		LUNOpened: func(name string, storage block.Storage) { d.targets.SetStorage(name, storage) }, LUNClosing: d.targets.RemoveStorage, Resized: d.targets.Resized,
+		LUNOpened: d.openedForTargets, LUNClosing: d.closingForTargets, Resized: d.resizedForTargets,
 		Log: d.log, StateDir: d.config().StateDir, Closing: d.opt.closing, Identities: d.allowedIdentities, EndStreams: d.abortStreams, Offered: d.endOvertrusted, NameOf: d.peers.nameOf,
 		Trust: func(e config.Export) verbs.TrustModel { return d.config().ExportTrust(e).Model() },
 	})

@@ -23,7 +23,7 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 		Name: s.Name, Port: s.Port, Transport: config.TransportTCP, UDPPort: s.UDPPort, LocalID: s.LocalID, RemoteID: s.RemoteID, Profile: s.Profile, Mode: s.Mode,
 		Auth: config.Auth(s.Auth), PSKFile: s.PSKFile, CertFile: s.CertFile, KeyFile: s.KeyFile, CAFiles: s.CAFiles,
 		CRLURIs: s.CRLURIs, OCSPURIs: s.OCSPURIs, Revocation: auth.Revocation(s.Revocation),
-		Protection: config.ProtectIPsec, CRC: true, LargeFPDU: true, Connections: config.DefaultConnections, ChildSAs: max(s.ChildSAs, 1), ISCSIPort: s.ISCSIPort,
+		Protection: config.ProtectIPsec, CRC: true, LargeFPDU: true, Connections: config.DefaultConnections, ChildSAs: max(s.ChildSAs, 1), ISCSIPort: s.ISCSIPort, NVMePort: s.NVMePort,
 	}
 	bad := func(format string, a ...any) (config.Peer, error) {
 		return config.Peer{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf(format, a...)}
@@ -216,7 +216,7 @@ func specOf(p config.Peer) api.PeerSpec {
 		s.LocalID, s.RemoteID, s.Profile, s.Mode = p.LocalID, p.RemoteID, p.Profile, p.Mode
 		s.Auth, s.PSKFile, s.CertFile, s.KeyFile, s.CAFiles = string(p.Auth), p.PSKFile, p.CertFile, p.KeyFile, p.CAFiles
 		s.CRLURIs, s.OCSPURIs, s.Revocation = p.CRLURIs, p.OCSPURIs, string(p.Revocation)
-		s.Gateway, s.ChildSAs, s.ISCSIPort = config.FormatAddr(p.Gateway), p.ChildSAs, p.ISCSIPort
+		s.Gateway, s.ChildSAs, s.ISCSIPort, s.NVMePort = config.FormatAddr(p.Gateway), p.ChildSAs, p.ISCSIPort, p.NVMePort
 		if p.IdleReap > 0 {
 			s.IdleReap = config.FormatDuration(p.IdleReap)
 		}

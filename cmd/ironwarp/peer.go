@@ -71,6 +71,7 @@ func peerFlags() []cli.Flag {
 		&cli.IntFlag{Name: "child-sas", Usage: "child SAs per direction, a power of two up to " + fmt.Sprint(pad.MaxChildren) + ", so that kernels spread them over CPUs"},
 		&cli.DurationFlag{Name: "idle-reap", Usage: "delete child SAs whose streams were idle for this `TIME` (default: never)"},
 		&cli.UintFlag{Name: "iscsi-port", Usage: "a TCP `PORT` of iSCSI, 3260 as a rule, that the SAs cover as well: for targets of either host"},
+		&cli.UintFlag{Name: "nvme-port", Usage: "a TCP `PORT` of NVMe over RDMA, 4420 as a rule, that the SAs cover as well: for subsystems of either host"},
 		&cli.StringFlag{Name: "protection", Usage: "ipsec, or loopback for a daemon on this host"},
 		&cli.BoolFlag{Name: "insecure-plaintext", Usage: "no protection at all: for labs only"},
 		&cli.StringFlag{Name: "crc", Usage: "on, or off where ESP guards integrity"},
@@ -127,7 +128,7 @@ func peerSpec(c *cli.Context, name string) (spec api.PeerSpec, err error) {
 		Transport: c.String("transport"), UDPPort: uint16(c.Uint("udp-port")),
 		LocalID: c.String("local-id"), RemoteID: c.String("remote-id"), Profile: c.String("profile"), Mode: c.String("mode"),
 		Auth: c.String("auth"), CRLURIs: c.StringSlice("crl-uri"), OCSPURIs: c.StringSlice("ocsp-uri"), Revocation: c.String("revocation"),
-		Gateway: c.String("gateway"), ChildSAs: c.Int("child-sas"), ISCSIPort: uint16(c.Uint("iscsi-port")), IdleReap: durationText(c, "idle-reap"),
+		Gateway: c.String("gateway"), ChildSAs: c.Int("child-sas"), ISCSIPort: uint16(c.Uint("iscsi-port")), NVMePort: uint16(c.Uint("nvme-port")), IdleReap: durationText(c, "idle-reap"),
 		Protection: c.String("protection"), InsecurePlaintext: c.Bool("insecure-plaintext"),
 		CRC: c.String("crc"), FPDU: c.String("fpdu"), Connections: c.Int("connections"),
 		Policy: c.String("policy"), HeartbeatInterval: durationText(c, "heartbeat-interval"), HeartbeatMisses: c.Int("heartbeat-misses"),
@@ -136,7 +137,7 @@ func peerSpec(c *cli.Context, name string) (spec api.PeerSpec, err error) {
 	if c.IsSet("always-invalidate") {
 		spec.AlwaysInvalidate = new(c.Bool("always-invalidate"))
 	}
-	for _, flag := range []string{"port", "udp-port", "iscsi-port"} {
+	for _, flag := range []string{"port", "udp-port", "iscsi-port", "nvme-port"} {
 		if c.Uint(flag) > 65535 {
 			return spec, &usageError{msg: fmt.Sprintf("%s %d is out of range", strings.ReplaceAll(flag, "-", " "), c.Uint(flag)), fix: "allowed: 1 to 65535"}
 		}

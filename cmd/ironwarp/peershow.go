@@ -92,6 +92,9 @@ func (w *ironwarp) peerShow(c *cli.Context) error {
 			if p.ISCSIPort != 0 {
 				line("iscsi port", p.ISCSIPort)
 			}
+			if p.NVMePort != 0 {
+				line("nvme port", p.NVMePort)
+			}
 			if p.Gateway != "" {
 				line("gateway", w.bad(p.Gateway))
 			}

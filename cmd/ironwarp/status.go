@@ -151,6 +151,7 @@ func (w *ironwarp) statusPage(st api.Status) {
 	}), w.pathTable)
 	section(w, st.Attachments, w.attachmentTable)
 	section(w, st.Targets, w.targetTable)
+	section(w, st.NVMe, w.nvmeTable)
 	section(w, st.TargetSessions, w.targetSessionTable)
 	section(w, st.Exports, w.exportTable)
 }

@@ -38,6 +38,7 @@ type PeerSpec struct {
 	Gateway           string   `json:"gateway,omitempty"`
 	ChildSAs          int      `json:"child_sas,omitempty"`
 	ISCSIPort         uint16   `json:"iscsi_port,omitempty"` // a TCP port of iSCSI that the SAs cover
+	NVMePort          uint16   `json:"nvme_port,omitempty"`  // and one of NVMe over RDMA
 	IdleReap          string   `json:"idle_reap,omitempty"`  // such as 10m
 	Protection        string   `json:"protection,omitempty"`
 	InsecurePlaintext bool     `json:"insecure_plaintext,omitempty"`

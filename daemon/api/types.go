@@ -376,6 +376,7 @@ type Status struct {
 	Sessions       []Session       `json:"sessions"`
 	Exports        []Export        `json:"exports"`
 	Targets        []Target        `json:"targets"`
+	NVMe           []NVMeSubsystem `json:"nvme"`
 	Portals        []Listener      `json:"portals"` // where iSCSI initiators may come
 	TargetSessions []TargetSession `json:"target_sessions"`
 	Attachments    []Attachment    `json:"attachments"`

@@ -52,6 +52,12 @@ func (v *view) unprotectedPeers() []api.Weakness {
 				Effect: "initiators on hosts that are no peers log in in clear, whoever they are", Fix: "make their hosts peers, with `ironwarp peer add --iscsi-port`, and remove that line: docs/iscsi.md"})
 		}
 	}
+	for _, s := range v.c.Subsystems {
+		if s.Undeclared {
+			out = append(out, api.Weakness{Setting: "subsystem " + s.Name + ": insecure_undeclared: true", Unmet: true,
+				Effect: "hosts that are no peers connect to it in clear, whoever they are", Fix: "make them peers, with `ironwarp peer add --nvme-port`, and remove that line: docs/nvme.md"})
+		}
+	}
 	for _, p := range v.c.Peers {
 		at := "peer " + p.Name + ": "
 		if p.Protection == config.ProtectPlaintext {

@@ -35,6 +35,9 @@ func newView(s *Snapshot) *view {
 		v.trust(trusted{"sessions of this host", attach.Model(), v.serviceSetting(config.ServiceAttachments), true})
 		v.trust(trusted{"streams of ping and bench", v.c.ServiceTrust(config.ServicePing).Model().Alone(), v.serviceSetting(config.ServicePing), true})
 	}
+	if len(v.c.Subsystems) > 0 {
+		v.trust(trusted{"queues of NVMe hosts", v.c.ServiceTrust(config.ServiceTargets).Model().Alone(), v.serviceSetting(config.ServiceTargets), true})
+	}
 	if slices.ContainsFunc(v.c.Targets, func(t config.Target) bool { return !t.NoISER }) {
 		v.trust(trusted{"sessions of initiators over RDMA", v.c.ServiceTrust(config.ServiceTargets).Model().Alone(), v.serviceSetting(config.ServiceTargets), true})
 	}

@@ -40,6 +40,7 @@ type Config struct {
 	Peers         []Peer      // sorted by name
 	Exports       []Export    // sorted by name
 	Targets       []Target    // sorted by name
+	Subsystems    []Subsystem // sorted by name
 	ULPs          []ULP       // in the order of the file
 	Partitions    []Partition // sorted by name
 	Labels        Labels
@@ -105,7 +106,7 @@ type Export struct {
 	Writers  Writers
 	Allow    []string // peer names, and IKE identities behind AllowIdentity; sorted
 	Trust    Trust
-	LUN      bool // it is one of a target: to peers that attach it, it is read-only
+	LUN      bool // it is one of a target, or a namespace of a subsystem: to peers that attach it, it is read-only
 	// Partition is that in which alone it is offered; "": the service's.
 	Partition string
 	Label     string // the security label of who serves it; "": the service's

@@ -63,6 +63,9 @@ func checkConflicts(c *Config) Errors {
 		if p.ISCSIPort == c.ListenPort {
 			fail(p.Origin, fmt.Sprintf("peer %s has iscsi_port: %d, which is the port of RDMA streams", p.Name, p.ISCSIPort), fmt.Sprintf("use another: %d is that of iSCSI", DefaultISCSIPort))
 		}
+		if p.NVMePort != 0 && (p.NVMePort == c.ListenPort || p.NVMePort == p.ISCSIPort) {
+			fail(p.Origin, fmt.Sprintf("peer %s has nvme_port: %d, which is the port of RDMA streams or of iSCSI", p.Name, p.NVMePort), fmt.Sprintf("use another: %d is that of NVMe over RDMA", DefaultNVMePort))
+		}
 		if p.has(transport.SCTPUDP) && p.UDPPort != c.ListenUDPPort {
 			fail(p.Origin, fmt.Sprintf("peer %s has UDP port %d and this host %d", p.Name, p.UDPPort, c.ListenUDPPort), "the SAs of a link are for one port: set listen: {udp_port: ...} to the same on both hosts")
 		}
@@ -103,5 +106,6 @@ func checkConflicts(c *Config) Errors {
 			}
 		}
 	}
-	return append(errs, checkTargets(c)...)
+	errs = append(errs, checkTargets(c)...)
+	return append(errs, checkSubsystems(c)...)
 }

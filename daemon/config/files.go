@@ -29,13 +29,14 @@ const (
 	peersDir   = "peers.d"
 	exportsDir = "exports.d"
 	targetsDir = "targets.d"
+	nvmeDir    = "nvme.d"
 	ulpsDir    = "ulps.d"
 	secretsDir = "secrets"
 )
 
 // Directories are those of the configuration with a main file: its own first, and those beside it.
 func Directories(main string) (all []string) {
-	for _, sub := range []string{"", peersDir, exportsDir, targetsDir, ulpsDir, secretsDir} {
+	for _, sub := range []string{"", peersDir, exportsDir, targetsDir, nvmeDir, ulpsDir, secretsDir} {
 		all = append(all, filepath.Join(filepath.Dir(main), sub))
 	}
 	return all

@@ -15,6 +15,8 @@ const (
 
 	// DefaultISCSIPort is IANA's for iSCSI.
 	DefaultISCSIPort = 3260
+	// DefaultNVMePort is IANA's for NVMe over RDMA.
+	DefaultNVMePort = 4420
 
 	// DefaultISCSISessions are some of 64 initiators by four paths each; MaxISCSISessions is less than
 	// there are handles of sessions.
@@ -70,6 +72,8 @@ const (
 	MaxTargetName = MaxExportName - len("-lun255")
 	// MaxLUN is the highest number of a LUN that every initiator knows.
 	MaxLUN = 255
+	// MaxNSID is the highest number of a namespace: as many as one list of Identify names.
+	MaxNSID = 1024
 
 	// MaxProfileName in bytes of an IPsec profile; it appears in tables.
 	MaxProfileName = 32

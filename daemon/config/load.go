@@ -15,7 +15,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Load reads the main file and the peers.d, exports.d, targets.d and ulps.d directories beside it.
+// Load reads the main file and the peers.d, exports.d, targets.d, nvme.d and ulps.d directories beside it.
 // A main file that does not exist means the defaults, unless it was named
 // explicitly (mustExist). Every fault is reported, as Errors.
 func Load(path string, mustExist bool) (*Config, error) { return files(nil).load(path, mustExist) }
@@ -51,6 +51,9 @@ func (changed files) load(path string, mustExist bool) (*Config, error) {
 	errs = append(errs, changed.loadDir(filepath.Join(c.Dir(), targetsDir), func(d *decoder, n ast.Node) {
 		c.Targets = append(c.Targets, d.target(n))
 	})...)
+	errs = append(errs, changed.loadDir(filepath.Join(c.Dir(), nvmeDir), func(d *decoder, n ast.Node) {
+		c.Subsystems = append(c.Subsystems, d.subsystem(n))
+	})...)
 	// Behind those of the main file: the first that names one of a user's groups is the user's.
 	errs = append(errs, changed.loadDir(filepath.Join(c.Dir(), ulpsDir), func(d *decoder, n ast.Node) {
 		c.ULPs = append(c.ULPs, d.ulp(n))
@@ -58,6 +61,7 @@ func (changed files) load(path string, mustExist bool) (*Config, error) {
 	errs = append(errs, changed.loadPolicy(c)...)
 	partitionOfUses(c)
 	addLUNExports(c)
+	addNamespaceExports(c)
 	c.ControlSocket = cmp.Or(c.ControlSocket, filepath.Join(c.RuntimeDir, "ironwarp.sock"))
 	errs = append(errs, checkConflicts(c)...)
 	if len(errs) > 0 {
@@ -67,6 +71,7 @@ func (changed files) load(path string, mustExist bool) (*Config, error) {
 	slices.SortFunc(c.Exports, func(a, b Export) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Partitions, func(a, b Partition) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Targets, func(a, b Target) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Subsystems, func(a, b Subsystem) int { return strings.Compare(a.Name, b.Name) })
 	return c, nil
 }
 
@@ -209,6 +214,9 @@ func (d *decoder) config(n ast.Node, c *Config) {
 		},
 		"targets": func(n ast.Node) {
 			d.sequence(n, "targets", func(n ast.Node) { c.Targets = append(c.Targets, d.target(n)) })
+		},
+		"nvme": func(n ast.Node) {
+			d.sequence(n, "nvme", func(n ast.Node) { c.Subsystems = append(c.Subsystems, d.subsystem(n)) })
 		},
 		"partitions": func(n ast.Node) {
 			d.sequence(n, "partitions", func(n ast.Node) { c.Partitions = append(c.Partitions, d.partition(n)) })

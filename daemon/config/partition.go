@@ -149,8 +149,11 @@ func (p Peer) MayUsePartition(name string) bool {
 }
 
 // linksOfPartitions are the links of the peer's partitions by its first path: one for each of its carriers, and with iscsi
-// those of initiators.
+// those of initiators, and that of NVMe, which is of no partition.
 func (p Peer) linksOfPartitions(iscsi bool) (links []pad.Link) {
+	if iscsi && p.NVMePort != 0 {
+		links = append(links, pad.Link{Protocol: transport.ProtoTCP, Port: p.NVMePort, Standing: true})
+	}
 	for _, q := range p.Partitions {
 		if !q.Linked() {
 			continue

@@ -105,10 +105,18 @@ func (c *Config) checkPartitionPort(p Partition, port uint16, fail func(p Partit
 		if q.ISCSIPort == port {
 			taken("the iscsi_port of peer " + q.Name)
 		}
+		if q.NVMePort == port {
+			taken("the nvme_port of peer " + q.Name)
+		}
 	}
 	for _, u := range c.ULPs {
 		if slices.ContainsFunc(u.Ports, func(b PortBlock) bool { return b.Contains(port) }) {
 			taken("one of ULP " + u.Name)
+		}
+	}
+	for _, s := range c.Subsystems {
+		if s.Port == port {
+			taken("that of subsystem " + s.Name)
 		}
 	}
 	for _, t := range c.Targets {

@@ -57,7 +57,7 @@ type Pair struct {
 	Links        []pad.Link
 	ISCSIPort    uint16      // of TCP, beside Links; 0: none
 	Programs     []PortBlock // beside both
-	Partitions   []pad.Link  // those of the peer's partitions, beside all of these
+	Partitions   []pad.Link  // those of the peer's partitions and of NVMe, beside all of these
 }
 
 // AllLinks are Links, that of iSCSI and those of Programs.

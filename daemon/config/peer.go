@@ -74,6 +74,7 @@ type Peer struct {
 	ChildSAs   int             // per direction
 	IdleReap   time.Duration   // 0: never
 	ISCSIPort  uint16          // a TCP port of iSCSI that the SAs cover, either host being the target; 0: none
+	NVMePort   uint16          // and one of NVMe over RDMA; 0: none
 	Profile    string          // name of an IPsec profile; empty: the default one
 	Mode       string          // tunnel, transport; empty: the profile's
 
@@ -118,7 +119,7 @@ func (p Peer) Setup() verbs.Setup {
 func (p Peer) SameEndpoints(q Peer) bool {
 	return p.AllPaths()[0] == q.AllPaths()[0] && p.Protection == q.Protection && slices.Equal(p.Multihoming, q.Multihoming) &&
 		p.LocalID == q.LocalID && p.Identity() == q.Identity() &&
-		p.ChildSAs == q.ChildSAs && p.ISCSIPort == q.ISCSIPort && slices.Equal(p.Partitions, q.Partitions) && (p.Protection != ProtectIPsec || slices.Equal(p.Programs, q.Programs)) && p.Gateway == q.Gateway
+		p.ChildSAs == q.ChildSAs && p.ISCSIPort == q.ISCSIPort && p.NVMePort == q.NVMePort && slices.Equal(p.Partitions, q.Partitions) && (p.Protection != ProtectIPsec || slices.Equal(p.Programs, q.Programs)) && p.Gateway == q.Gateway
 }
 
 // AddrPort is where the peer listens.

@@ -91,6 +91,7 @@ func (d *decoder) peerIPsec(p *Peer) fields {
 		"child_sas":  d.integer("child_sas", 1, pad.MaxChildren, func(v uint64) { p.ChildSAs = int(v) }),
 		"idle_reap":  d.duration("idle_reap", MinIdleReap, MaxIdleReap, func(v time.Duration) { p.IdleReap = v }),
 		"iscsi_port": d.integer("iscsi_port", 1, 65535, func(v uint64) { p.ISCSIPort = uint16(v) }),
+		"nvme_port":  d.integer("nvme_port", 1, 65535, func(v uint64) { p.NVMePort = uint16(v) }),
 		"profile": func(n ast.Node) {
 			p.profileAt = d.pos(n)
 			d.str("profile", &p.Profile, nil)(n)

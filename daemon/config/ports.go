@@ -193,8 +193,18 @@ func checkPorts(c *Config) Errors {
 				}
 			}
 			for _, p := range c.Peers {
+				if p.NVMePort != 0 && b.Contains(p.NVMePort) && u.mayHavePrograms(p.Name) {
+					fail(fmt.Sprintf("in which port %d is the nvme_port of peer %s", p.NVMePort, p.Name), "use other ports")
+				}
+			}
+			for _, p := range c.Peers {
 				if r := p.Resolved; r != nil && r.Version == 1 && b.Size > 1 && u.mayHavePrograms(p.Name) {
 					fail(fmt.Sprintf("and peer %s the profile %s with IKEv1", p.Name, r.Name), "IKEv1's selectors have no port ranges (RFC 2407 4.6.2): take a profile with IKEv2, blocks of one port such as 18512/1, or let the ULP name other peers alone")
+				}
+			}
+			for _, s := range c.Subsystems {
+				if b.Contains(s.Port) {
+					fail(fmt.Sprintf("in which port %d is that of subsystem %s", s.Port, s.Name), "use other ports")
 				}
 			}
 			for _, t := range c.Targets {

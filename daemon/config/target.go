@@ -272,11 +272,7 @@ func checkTargets(c *Config) Errors {
 	var errs Errors
 	fail := func(t *Target, msg, fix string) { errs = append(errs, &Error{Pos: t.Origin, Msg: msg, Fix: fix}) }
 	names, iqns := map[string]Pos{}, map[string]string{}
-	type use struct {
-		what     string
-		readOnly bool
-	}
-	uses := map[string]use{} // of exports
+	uses := c.usesByNamespaces()
 	for i := range c.Targets {
 		t := &c.Targets[i]
 		if t.Name == "" {
@@ -314,7 +310,7 @@ func checkTargets(c *Config) Errors {
 			if o, dup := uses[l.Export]; dup && !(o.readOnly && readOnly) {
 				fail(t, fmt.Sprintf("export %s is %s and %s, and may be written", l.Export, o.what, what), "a disk that is written is one LUN: reservations and COMPARE AND WRITE hold within it. Give it more portals for more paths, or say read_only of both")
 			}
-			uses[l.Export] = use{what, readOnly}
+			uses[l.Export] = exportUse{what, readOnly}
 		}
 	}
 	return errs

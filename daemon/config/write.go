@@ -38,6 +38,7 @@ type peerFile struct {
 	ChildSAs     int        `yaml:"child_sas,omitempty"`
 	IdleReap     string     `yaml:"idle_reap,omitempty"`
 	ISCSIPort    uint16     `yaml:"iscsi_port,omitempty"`
+	NVMePort     uint16     `yaml:"nvme_port,omitempty"`
 	Protection   string     `yaml:"protection,omitempty"`
 	Plaintext    bool       `yaml:"insecure_plaintext,omitempty"`
 	CRC          string     `yaml:"crc,omitempty"`
@@ -120,7 +121,7 @@ func fileOfPeer(p Peer) peerFile {
 	out := peerFile{
 		Name: p.Name, Port: p.Port, UDPPort: p.UDPPort, LocalID: p.LocalID, RemoteID: p.RemoteID,
 		PSKFile: p.PSKFile, CertFile: p.CertFile, KeyFile: p.KeyFile, CAFiles: p.CAFiles, CRLURIs: p.CRLURIs, OCSPURIs: p.OCSPURIs,
-		Revocation: string(p.Revocation), Profile: p.Profile, Mode: p.Mode, ISCSIPort: p.ISCSIPort,
+		Revocation: string(p.Revocation), Profile: p.Profile, Mode: p.Mode, ISCSIPort: p.ISCSIPort, NVMePort: p.NVMePort,
 	}
 	if p.Transport != TransportTCP {
 		out.Transport = string(p.Transport)
@@ -264,6 +265,9 @@ func declared(c *Config, sub, name string) (Pos, bool) {
 	case targetsDir:
 		t, ok := c.Target(name)
 		return t.Origin, ok
+	case nvmeDir:
+		s, ok := c.Subsystem(name)
+		return s.Origin, ok
 	case ulpsDir:
 		u, ok := c.ULP(name)
 		return u.Origin, ok
@@ -296,6 +300,16 @@ func (c *fileChange) disallow(peer string) error {
 			continue
 		}
 		if err := c.edit(t.Origin, targetsDir, "target "+t.Name, fileOfTarget(t), fileOfTarget(n)); err != nil {
+			return err
+		}
+	}
+	for _, s := range c.before.Subsystems {
+		n := s
+		n.Peers = slices.DeleteFunc(slices.Clone(s.Peers), func(a string) bool { return a == peer })
+		if len(n.Peers) == len(s.Peers) {
+			continue
+		}
+		if err := c.edit(s.Origin, nvmeDir, "subsystem "+s.Name, fileOfSubsystem(s), fileOfSubsystem(n)); err != nil {
 			return err
 		}
 	}

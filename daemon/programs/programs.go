@@ -420,7 +420,7 @@ func servedBy(peer config.Peer, protocol transport.Protocol) (ports []uint16) {
 	if protocol == transport.ProtoUDP {
 		return append(ports, peer.UDPPort)
 	}
-	return append(ports, peer.Port, peer.ISCSIPort)
+	return append(ports, peer.Port, peer.ISCSIPort, peer.NVMePort)
 }
 
 // partitionAt is the partition of a port of programs, "": none, and the program's label there: that of the port's ULP, of its

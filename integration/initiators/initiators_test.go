@@ -53,6 +53,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if file := os.Getenv(nvmeVar); file != "" {
+		if err := serveNVMe(file); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if os.Getenv(liarVar) != "" {
 		lie()
 		os.Exit(0)

@@ -56,6 +56,8 @@ var outsides = []outside{
 		what: "ironwarp rdma test against soft-iWARP", document: rdmaTestHead, mayLack: true},
 	{part: partISCSI, log: "newcomer", test: "TestDiskForAnyInitiator", limit: 15 * time.Minute, title: "a disk for any initiator",
 		what: "README's disk for any iSCSI initiator", document: anyInitiatorHead, mayLack: true},
+	{part: partNVMe, log: "initiators", test: "TestNVMe", limit: 12 * time.Minute, title: "the kernel's NVMe host",
+		what: "nvme-rdma over soft-iWARP", document: nvmeHead, mayLack: true},
 	{part: partPrograms, log: "programs", test: "TestPrograms", limit: 15 * time.Minute, title: "programs of others",
 		what: "programs of libibverbs and librdmacm on this host", document: programsHead, mayLack: true, here: true},
 	{part: partPrograms, log: "programs", test: "TestProgramsInIPsec", limit: 12 * time.Minute, title: "programs in IPsec",
@@ -222,6 +224,13 @@ const multipathHead = `
 In the virtual machine iscsi_tcp logs in at two portals of our target, by two wires, and multipath-tools make one disk of the two, with ALUA. fio
 writes and verifies a file system on it while either wire is down in turn; in the end the disk is compared with the target's file. Meanwhile
 the disk is reserved, by persistent reservations of both paths.
+
+`
+
+const nvmeHead = `
+## The kernel's NVMe host
+
+In the virtual machine Linux' nvme-rdma attaches a namespace of package nvme/target over soft-iWARP, in another network namespace, with nvme-cli ([nvme.md](nvme.md)).
 
 `
 

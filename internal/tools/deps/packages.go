@@ -30,6 +30,7 @@ var (
 	qemuUtils  = debPackage{"qemu-utils", []string{"qemu-img", "qemu-io", "qemu-nbd"}, "an independent NBD client and server"}
 	libiscsi   = debPackage{"libiscsi-bin", []string{"iscsi-ls", "iscsi-inq", "iscsi-test-cu"}, "an independent iSCSI initiator, and its suite"}
 	openISCSI  = debPackage{"open-iscsi", []string{"iscsiadm", "iscsid"}, "has the kernel of the virtual machine log in to iSCSI targets"}
+	nvmeCLI    = debPackage{"nvme-cli", []string{"nvme"}, "has the kernel of the virtual machine attach our NVMe namespace"}
 	multipath  = debPackage{"multipath-tools", []string{"multipathd", "mpathpersist"}, "takes two ways to our iSCSI target for one disk"}
 	sg3        = debPackage{"sg3-utils", []string{"sg_persist", "sg_xcopy"}, "SCSI commands by hand, to our iSCSI target"}
 	qemuBlock  = debPackage{"qemu-block-extra", []string{"/usr/lib/*/qemu/block-iscsi.so"}, "QEMU's iSCSI initiator"}
@@ -76,5 +77,5 @@ var sets = map[string][]debPackage{
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
 	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, ibverbsDev, rdmacmDev, perftest, openISCSI, libiscsi},
 	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev, ibvUtils, perftest,
-		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, sg3, multipath, libiscsi, tgt, checkpol, semodule, polcore, secilc, setools, opensm, ibsim, umad2sim, ibDiags},
+		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, nvmeCLI, sg3, multipath, libiscsi, tgt, checkpol, semodule, polcore, secilc, setools, opensm, ibsim, umad2sim, ibDiags},
 }

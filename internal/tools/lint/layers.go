@@ -24,18 +24,19 @@ var layers = [][]string{
 	{"cmd/ironwarp", "rdmalib/rnic"},
 	{"daemon"},
 	{"daemon/web"}, // a client of the control API
-	{"daemon/attach", "daemon/carrier", "daemon/sas", "daemon/export", "daemon/targets", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor", "daemon/programs", "daemon/directory", "daemon/capture"}, // rooms: none knows another
+	{"daemon/attach", "daemon/carrier", "daemon/sas", "daemon/export", "daemon/targets", "daemon/subsystems", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor", "daemon/programs", "daemon/directory", "daemon/capture"}, // rooms: none knows another
 	{"daemon/local", "daemon/probe", "daemon/device", "daemon/listen"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
 	{"rdmatest"},
 	{"iscsi/libiscsitest"},
 	{"iscsitest"},
-	{"iscsi/target"},
-	{"iscsi/tcp", "iser", "scsi/lu"}, // rooms of iscsi/target: none knows another
+	{"iscsi/target", "nvme/target"}, // neither knows the other
+	{"iscsi/tcp", "iser", "scsi/lu", "nvme/nvmetest"}, // rooms of iscsi/target: none knows another
 	{"iscsi/initiator"},
 	{"nbd", "vhost", "rnbd"}, // they meet in block.Device
 	{"block/backing"},
+	{"nvme"},
 	{"block"},
 	{"iscsi", "scsi"},
 	{"chap"},
