@@ -109,7 +109,7 @@ judge: need-go ## the tester's own tables, in docs/iscsitest-tables.md: our targ
 	IRONWARP_TABLES=$(CURDIR)/docs/iscsitest-tables.md IRONWARP_MUTANTS=1 $(GO) test -count=1 -v -timeout 3h -run '^(TestOurTarget|TestTGT|TestGotgt|TestAgreement|TestMutants)$$' ./iscsitest
 	IRONWARP_TABLES=$(CURDIR)/docs/iscsitest-tables.md IRONWARP_VM_CACHE=$(if $(wildcard .cache/vm),$(CURDIR)/.cache/vm) $(GO) test -count=1 -v -timeout 40m -run '^(TestLIO|TestTGTISER)$$' ./integration/initiators
 
-newcomer: need-go ## follow README on bare Debian machines to the letter, and install the packages there, as root (RUN=Demo, RUN=Test, RUN=TwoHosts or RUN=Packages alone); needs the way to Debian's mirror
+newcomer: need-go ## follow README and the pages of docs/tasks on bare Debian machines to the letter, and install the packages there, as root (RUN=Demo, Test, TwoHosts, Packages, TaskLink, TaskISCSI, TaskJudge or TaskPrograms alone); needs the way to Debian's mirror
 	@[ "$$(id -u)" = 0 ] || { echo "make newcomer boots machines with systemd, which takes root: sudo make newcomer" >&2; exit 1; }
 	@$(GO) run ./internal/tools/deps newcomer
 	@IRONWARP_NEWCOMER=$(or $(WHEN),always) $(GO) test -v -count=1 -timeout 90m -run '^Test$(if $(RUN),($(RUN))$$)' ./integration/newcomer

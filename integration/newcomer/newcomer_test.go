@@ -22,7 +22,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func readme(t *testing.T) []block {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(top, "README.md"))
+	return page(t, "README.md")
+}
+
+// page returns the blocks of a document.
+func page(t *testing.T, name string) []block {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(top, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,14 +42,18 @@ func TestReadmeSaysWhereEachCommandIsToBeRun(t *testing.T) {
 		t.Errorf("there is no `make demo` in %q", demo)
 	}
 	var seen []string
-	for _, b := range of(all, "Two hosts by hand") {
+	by := of(all, "Two hosts by hand")
+	for _, p := range tasks {
+		by = append(by, page(t, p)...)
+	}
+	for _, b := range by {
 		on, err := b.hosts()
 		if err != nil {
 			t.Error(err)
 		}
 		seen = append(seen, on...)
-		if online(b.commands) && strings.Contains(strings.Join(b.commands, "\n"), "scp ") {
-			t.Errorf("%q fetches something and copies to the other host, too: separate the two", b.heading)
+		if c := strings.Join(b.commands, "\n"); online(b.commands) && (strings.Contains(c, "scp ") || strings.Contains(c, "192.0.2.")) {
+			t.Errorf("%q fetches something and is about the other host, too: separate the two", b.heading)
 		}
 	}
 	if !slices.Contains(seen, "alpha") || !slices.Contains(seen, "beta") {
@@ -72,10 +82,10 @@ func TestBlocksAreReadWithTheirHeadings(t *testing.T) {
 var bare = []string{"ca-certificates", "git", "make", "systemd-sysv", "dbus", "iproute2", "kmod", "procps", "openssh-server", "openssh-client",
 	"libcharon-extra-plugins", "libstrongswan-extra-plugins"}
 
-// finish gives a file system Go and this machine's ways to Debian's mirror.
+// finish gives a file system this machine's ways to Debian's mirror and to Go's modules, and its Go where nobody looks for one.
 const finish = `r=$1
-mkdir -p "$r/usr/local/go" "$r/root/.config/go" "$r/root/.ssh"
-cp -a "$(go env GOROOT)/." "$r/usr/local/go/"
+mkdir -p "$r/srv/go" "$r/root/.config/go" "$r/root/.ssh"
+cp -a "$(go env GOROOT)/." "$r/srv/go/"
 rm -f "$r/etc/apt/sources.list"
 cp /etc/apt/sources.list.d/*.sources "$r/etc/apt/sources.list.d/"
 cp -r /etc/apt/apt.conf.d/. "$r/etc/apt/apt.conf.d/"
@@ -121,6 +131,19 @@ const rootVar = "IRONWARP_MACHINE_ROOT"
 // follow runs commands as somebody types them into a shell.
 func follow(t *testing.T, m *machine.Machine, commands []string) string {
 	t.Helper()
+	out, away, err := try(t, m, commands)
+	switch {
+	case away:
+		t.Skipf("what the commands fetch can't be reached: %v", err)
+	case err != nil:
+		t.Fatal(err)
+	}
+	return out
+}
+
+// try is follow that leaves failures to the caller. away reports that what the commands fetch can't be reached.
+func try(t *testing.T, m *machine.Machine, commands []string) (out string, away bool, err error) {
+	t.Helper()
 	run := m.Run
 	if online(commands) {
 		run = m.RunOnline
@@ -134,19 +157,35 @@ func follow(t *testing.T, m *machine.Machine, commands []string) string {
 	}
 	typed := strings.Join(commands, "\n") + "\n"
 	typed = strings.ReplaceAll(typed, " &\n", " >/dev/null 2>&1 &\n") // a terminal does not wait for what is in the background, and this would
-	out, err := run(t.Context(), "export PATH=/usr/local/go/bin:$PATH DEBIAN_FRONTEND=noninteractive; bash -ec "+quote(typed))
-	switch {
-	case err != nil && online(commands) && unreachable.MatchString(out):
-		t.Skipf("what the commands fetch can't be reached: %v", err)
-	case err != nil:
-		t.Fatal(err)
-	}
-	return out
+	out, err = run(t.Context(), "export PATH=/usr/local/go/bin:$PATH DEBIAN_FRONTEND=noninteractive; bash -ec "+quote(typed))
+	return out, err != nil && online(commands) && unreachable.MatchString(out), err
 }
 
-// unreachable is what apt-get and go say of a network that is not there. What is
+// unreachable is what apt-get, curl and go say of a network that is not there. What is
 // there and lacks a package is said otherwise, and a failure.
-var unreachable = regexp.MustCompile(`Temporary failure resolving|Could not connect to|Connection timed out|dial tcp`)
+var unreachable = regexp.MustCompile(`Temporary failure resolving|Could not connect to|Could not resolve host|Failed to connect|Connection timed out|Operation timed out|dial tcp`)
+
+// getGo gets Go as README says: from go.dev, or from Go's module proxy if that can't be reached. Where neither can, it is this
+// machine's Go.
+func getGo(t *testing.T, m *machine.Machine) {
+	t.Helper()
+	ways := of(readme(t), "Go")
+	if len(ways) != 2 {
+		t.Fatalf("README has %d ways to get Go, where two are looked for", len(ways))
+	}
+	for _, w := range ways {
+		_, away, err := try(t, m, w.commands)
+		switch {
+		case err == nil:
+			return
+		case !away:
+			t.Fatal(err)
+		}
+		t.Logf("that can't be reached from here: %v", err)
+	}
+	t.Log("instead of that it is this machine's Go")
+	m.Must(t, "cp -a /srv/go /usr/local/go")
+}
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
@@ -154,6 +193,7 @@ var clone = "git clone -q " + address + " && cd ironwarp && "
 
 func TestDemo(t *testing.T) {
 	m := machines(t)[0]
+	getGo(t, m)
 	out := follow(t, m, []string{clone + of(readme(t), "See it work")[0].commands[0]})
 	t.Log(out[max(0, len(out)-3000):])
 	if !strings.Contains(out, "ok    the copy's SHA-256") || strings.Contains(out, "FAIL") {
@@ -170,6 +210,7 @@ var missing = regexp.MustCompile(`(?m)^.*(apt install|apt-get install|executable
 
 func TestTest(t *testing.T) {
 	m := machines(t)[0]
+	getGo(t, m)
 	out := follow(t, m, []string{clone + "make test PKG='" + fastPart + "'"})
 	t.Log(out[max(0, len(out)-3000):])
 	if line := missing.FindString(out); line != "" {
@@ -201,6 +242,9 @@ func named(t *testing.T, all []*machine.Machine) map[string]*machine.Machine {
 func TestTwoHosts(t *testing.T) {
 	all := machines(t)
 	at := named(t, all)
+	for _, m := range all {
+		getGo(t, m)
+	}
 	for i, b := range of(readme(t), "Two hosts by hand") {
 		on, err := b.hosts()
 		if err != nil {
@@ -213,9 +257,8 @@ func TestTwoHosts(t *testing.T) {
 				commands = typed
 			}
 			follow(t, at[name], commands)
-			if i == 0 && esp.ProbeKernel() != nil {
-				t.Log("this machine's kernel has no ESP: strongSwan is told to do it, as docs/operations.md says")
-				at[name].Must(t, "ironwarp doctor --strongswan-conf >/etc/strongswan.d/ironwarp.conf || test -s /etc/strongswan.d/ironwarp.conf; systemctl restart strongswan ironwarp")
+			if i == 0 {
+				withoutESP(t, at[name])
 			}
 		}
 	}
@@ -233,6 +276,15 @@ func TestTwoHosts(t *testing.T) {
 	t.Log(at["alpha"].Must(t, "ironwarp status; ironwarp ping --count 3 beta"))
 	if out := at["alpha"].Must(t, "ironwarp --json status"); !strings.Contains(out, `"docs"`) {
 		t.Errorf("alpha has not attached docs: %s", out)
+	}
+}
+
+// withoutESP does on a kernel without ESP what docs/operations.md says.
+func withoutESP(t *testing.T, m *machine.Machine) {
+	t.Helper()
+	if esp.ProbeKernel() != nil {
+		t.Log("this machine's kernel has no ESP: strongSwan is told to do it, as docs/operations.md says")
+		m.Must(t, "ironwarp doctor --strongswan-conf >/etc/strongswan.d/ironwarp.conf || test -s /etc/strongswan.d/ironwarp.conf; systemctl restart strongswan ironwarp")
 	}
 }
 

@@ -67,7 +67,7 @@ func (b block) hosts() ([]string, error) {
 // network has no way there.
 func online(commands []string) bool {
 	return slices.ContainsFunc(commands, func(c string) bool {
-		return strings.Contains(c, "apt-get ") || strings.Contains(c, "git clone ") || strings.Contains(c, "make ")
+		return strings.Contains(c, "apt-get ") || strings.Contains(c, "curl ") || strings.Contains(c, "git clone ") || strings.Contains(c, "make ")
 	})
 }
 

@@ -37,6 +37,11 @@ var (
 		"TestTest":     {"internal/tools/deps"},
 		"TestTwoHosts": {"packaging"},
 		"TestPackages": {"packaging", "internal/tools/packages"},
+
+		"TestTaskLink":     {"packaging", "integration/newcomer/tasks_test.go", taskLink},
+		"TestTaskISCSI":    {"packaging", "integration/newcomer/tasks_test.go", taskLink, taskISCSI},
+		"TestTaskJudge":    {"integration/newcomer/tasks_test.go", taskJudge},
+		"TestTaskPrograms": {"packaging", "integration/newcomer/tasks_test.go", taskLink, taskPrograms},
 	}
 )
 
@@ -51,7 +56,7 @@ func git(t *testing.T, args ...string) (string, error) {
 }
 
 // sections are those of README that have the tests' commands.
-var sections = map[string][]string{"TestDemo": {"See it work"}, "TestTwoHosts": {"Two hosts by hand", "RDMA programs between the hosts"}}
+var sections = map[string][]string{"TestDemo": {"Go", "See it work"}, "TestTest": {"Go"}, "TestTwoHosts": {"Go", "Two hosts by hand", "RDMA programs between the hosts"}}
 
 // inputsOf are the paths of the inputs of a test.
 func inputsOf(test string) []string { return append(slices.Clone(common), inputs[test]...) }
