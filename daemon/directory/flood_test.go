@@ -29,13 +29,18 @@ func TestEventsOfAManagerWithoutEnd(t *testing.T) {
 	}
 	b := report.MAD()
 	begun := time.Now()
-	for range 100_000 {
+	for range 20_000 {
 		m.report(at, &b)
 	}
-	most := eventBurst + int(eventRate*time.Since(begun).Seconds()) + 10 // and those of the fabric's start
+	n := 0
 	beta.mu.Lock()
-	n := len(beta.events)
+	for _, e := range beta.events {
+		if e.Kind == HostUp { // not those that say that some are lost, of which a slow machine sees several
+			n++
+		}
+	}
 	beta.mu.Unlock()
+	most := eventBurst + int(eventRate*time.Since(begun).Seconds()) + 10 // and those of the fabric's start
 	if n > most || n < eventBurst {
 		t.Errorf("it looks at %d of them, of which %d are within its limit", n, most)
 	}

@@ -201,7 +201,7 @@ func unbuilt(t *testing.T, commands []string) []string {
 	commands = slices.Clone(commands)
 	for i, c := range commands {
 		if strings.Contains(c, "git clone ") && strings.HasSuffix(c, "make install") || c == "cd ironwarp && make rdma install" {
-			commands[i] = "cp -a /srv/installed/. /"
+			commands[i] = "cp -a --remove-destination /srv/installed/. /"
 			t.Logf("%s, in place of %s", commands[i], c)
 		}
 	}
