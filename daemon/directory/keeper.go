@@ -24,7 +24,7 @@ type keeper struct {
 	d      *Directory
 	plan   *Plan
 	call   *calls        // requests of hosts' agents
-	joined chan struct{} // capacity 1: there is another host
+	joined chan struct{} // capacity 1: there is another host, or this has become the master
 
 	wg sync.WaitGroup // the hosts' goroutines
 
@@ -138,11 +138,16 @@ func (k *keeper) join(h *host) bool {
 		before.link.QP().Abort(errReplaced)
 	}
 	k.deliver(out)
+	k.look()
+	return true
+}
+
+// look has the agents of hosts that have come looked at soon.
+func (k *keeper) look() {
 	select {
 	case k.joined <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // leave takes a host out, unless another stream of it has come.

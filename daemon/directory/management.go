@@ -17,9 +17,10 @@ type management struct {
 	plan *Plan
 	wake chan struct{} // capacity 1: something may be due earlier
 
-	mu    sync.Mutex // guards the fields below it
-	agent *agent.Agent
-	elect *election.Manager // nil: this host is no manager
+	mu     sync.Mutex // guards the fields below it
+	agent  *agent.Agent
+	elect  *election.Manager // nil: this host is no manager
+	master bool              // it was the master when work was called last
 }
 
 // newManagement makes the host's agent, if the plan has one. It fails as agent.New, agent.LoadSaved and election.New do.
@@ -97,10 +98,17 @@ func (g *management) work(now time.Time) time.Duration {
 			next = at
 		}
 	}
+	was := g.master
+	g.master = g.elect != nil && g.elect.State() == mad.SMMaster
+	begins := g.master && !was
 	g.mu.Unlock()
-	if m, _ := g.d.roles(); m != nil {
+	m, k := g.d.roles()
+	if m != nil {
 		m.sendTraps(traps)
 		m.sendToManagers(out)
+	}
+	if k != nil && begins { // hosts may have come before
+		k.look()
 	}
 	return max(next.Sub(now), leastPause)
 }

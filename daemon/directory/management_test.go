@@ -195,3 +195,23 @@ func TestManagersWithProtectedPorts(t *testing.T) {
 		}
 	}
 }
+
+// A manager that becomes the master gives their keys at once to the hosts that have come before, and does not wait until it looks at all again.
+func TestHostsThatCameBeforeTheMasterHaveTheirKeys(t *testing.T) {
+	s := newSite(t, "alpha", "beta", "gamma")
+	alpha, beta, gamma := s.hosts[0], s.hosts[1], s.hosts[2]
+	beta.agent = true
+	managers := []string{"alpha", "gamma"}
+	gamma.start(settings(t, "sm_priority 15", nil), managers...)
+	gamma.awaitMaster()
+	alpha.start(settings(t, "sm_priority 1", map[conf.KeyName]mad.Key{conf.MKey: 0x1234}), managers...)
+	beta.start(settings(t, "", nil), managers...)
+	until(t, func() bool {
+		return alpha.masterOf() == "gamma" && beta.masterOf() == "gamma" && slices.Contains(alpha.dir.Hosts(), GUIDOf("beta"))
+	})
+	if key := beta.keyOfPort(); key != 0 {
+		t.Fatalf("beta has the key %v of nobody", key)
+	}
+	gamma.dir.Close()
+	until(t, func() bool { return beta.keyOfPort() == 0x1234 })
+}
