@@ -70,9 +70,12 @@ func (c *Controller) find(ctx context.Context, id, kind string) (volumeID, api.V
 	if _, ok := c.host(v.host); !ok {
 		return v, api.Volume{}, refused("%s %s is of host %s, which is none of this controller's (--host): nobody here knows what became of it", kind, id, v.host)
 	}
-	vol, err := c.lookup(ctx, v)
+	vol, err := c.lookup(ctx, v.host, v.pool, v.name)
 	if err != nil {
 		return v, api.Volume{}, err
+	}
+	if vol.Pool != v.pool {
+		return v, api.Volume{}, notFound("%s is in pool %s now", id, vol.Pool)
 	}
 	if vol.Kind != kind {
 		return v, api.Volume{}, notFound("%s is not a %s but a %s", id, kind, vol.Kind)
@@ -80,18 +83,23 @@ func (c *Controller) find(ctx context.Context, id, kind string) (volumeID, api.V
 	return v, vol, nil
 }
 
-// lookup asks a host for a volume or snapshot. It fails with NOT_FOUND where that host has none of the name.
-func (c *Controller) lookup(ctx context.Context, v volumeID) (api.Volume, error) {
-	vol, err := c.daemon.Volume(ctx, v.peer(), v.name)
+// lookup asks a host for a volume or snapshot, which is in a pool, or in any with "". It fails with NOT_FOUND only where that host has
+// none of the name there.
+func (c *Controller) lookup(ctx context.Context, host, pool, name string) (api.Volume, error) {
+	vol, err := c.daemon.Volume(ctx, peerOf(host), name)
 	if hasCode(err, api.CodeNotFound) {
-		// It may be the peer that was not found, and then the volume may well exist.
-		if _, err := c.daemon.Pools(ctx, v.peer()); err != nil {
-			return vol, unreachable(v.host, err)
+		// It may be the peer that was not found, or the pool may be managed by others now: then the volume may well exist.
+		pools, err := c.daemon.Pools(ctx, peerOf(host))
+		if err != nil {
+			return vol, unreachable(host, err)
 		}
-		return vol, notFound("host %s has no volume or snapshot %s", v.host, v.name)
+		if pool != "" && !slices.ContainsFunc(pools, func(p api.Pool) bool { return p.Name == pool }) {
+			return vol, refused("storage host %s does not let this host manage a pool %s (manage:), so that nobody here knows what became of %s in it", host, pool, name)
+		}
+		return vol, notFound("host %s has no volume or snapshot %s", host, name)
 	}
 	if err != nil {
-		return vol, statusOf("look up "+v.String(), err)
+		return vol, statusOf("look up "+name+" on "+host, err)
 	}
 	return vol, nil
 }

@@ -66,9 +66,15 @@ func (c *Controller) publishes(t *testing.T, id, node string, cap *csi.VolumeCap
 // A host that does not answer, or that is nobody's peer any more, may have the volume still, and a node may write to it: nothing
 // about it succeeds.
 func TestUnreachableHostIsNoProofThatAVolumeIsGone(t *testing.T) {
-	for what, lose := range map[string]func(*double){
-		"it does not answer":                              func(d *double) { d.away["store"] = true },
-		"its peer was removed from the controller's host": func(d *double) { delete(d.hosts, "store") },
+	for what, tc := range map[string]struct {
+		lose func(*double)
+		want codes.Code
+	}{
+		"it does not answer":                              {func(d *double) { d.away["store"] = true }, codes.Unavailable},
+		"its peer was removed from the controller's host": {func(d *double) { delete(d.hosts, "store") }, codes.Unavailable},
+		"its pool is managed by others now": {func(d *double) {
+			d.hosts["store"], d.pools["store"] = make(map[string]api.Volume), []api.Pool{{Name: "other"}}
+		}, codes.FailedPrecondition},
 	} {
 		d := newDouble()
 		c := newController(d)
@@ -77,19 +83,21 @@ func TestUnreachableHostIsNoProofThatAVolumeIsGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.mu.Lock()
-		lose(d)
+		tc.lose(d)
 		d.mu.Unlock()
 		ctx := t.Context()
 		_, err := c.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: "node"})
-		wants(t, what+": unpublish", err, codes.Unavailable)
+		wants(t, what+": unpublish", err, tc.want)
 		_, err = c.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id})
-		wants(t, what+": delete", err, codes.Unavailable)
+		wants(t, what+": delete", err, tc.want)
 		_, err = c.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: id})
-		wants(t, what+": delete a snapshot", err, codes.Unavailable)
-		_, err = c.ListVolumes(ctx, new(csi.ListVolumesRequest))
-		wants(t, what+": list", err, codes.Unavailable)
-		_, err = c.CreateVolume(ctx, &csi.CreateVolumeRequest{Name: "a", VolumeCapabilities: []*csi.VolumeCapability{capability(false, oneNode)}})
-		wants(t, what+": create", err, codes.Unavailable)
+		wants(t, what+": delete a snapshot", err, tc.want)
+		if tc.want == codes.Unavailable {
+			_, err = c.ListVolumes(ctx, new(csi.ListVolumesRequest))
+			wants(t, what+": list", err, tc.want)
+			_, err = c.CreateVolume(ctx, &csi.CreateVolumeRequest{Name: "a", VolumeCapabilities: []*csi.VolumeCapability{capability(false, oneNode)}})
+			wants(t, what+": create", err, tc.want)
+		}
 	}
 	// A controller with other hosts, as after a typing error in its deployment.
 	d := newDouble()
@@ -177,7 +185,7 @@ func TestUnpublishFromAll(t *testing.T) {
 	if got := d.fenced["a"]; !slices.Equal(got, []string{"node", "node2"}) {
 		t.Errorf("fenced: %v", got)
 	}
-	for _, r := range []*csi.ControllerUnpublishVolumeRequest{{VolumeId: id, NodeId: "stranger"}, {VolumeId: "store/none", NodeId: "node"}, {VolumeId: "nonsense", NodeId: "node"}} {
+	for _, r := range []*csi.ControllerUnpublishVolumeRequest{{VolumeId: id, NodeId: "stranger"}, {VolumeId: "store/fast/none", NodeId: "node"}, {VolumeId: "nonsense", NodeId: "node"}} {
 		if _, err := c.ControllerUnpublishVolume(t.Context(), r); err != nil {
 			t.Errorf("%v: %v", r, err)
 		}
@@ -212,11 +220,11 @@ func TestRepeatedCreateFindsTheVolume(t *testing.T) {
 	d.hosts["big"], d.pools["big"] = make(map[string]api.Volume), []api.Pool{{Name: "fast", Free: 1 << 40}}
 	d.pools["store"][0].Free = 0
 	c := newController(d, Host{Name: "store"}, Host{Name: "big"})
-	if id := c.makes(t, "a"); id != "big/a" {
+	if id := c.makes(t, "a"); id != "big/fast/a" {
 		t.Fatalf("made %s", id)
 	}
 	d.pools["store"][0].Free = 1 << 40
-	if id := c.makes(t, "a"); id != "big/a" {
+	if id := c.makes(t, "a"); id != "big/fast/a" {
 		t.Errorf("made %s", id)
 	}
 	d.pools["store"][0].Free, d.pools["big"][0].Free = 0, 0
@@ -240,7 +248,7 @@ func TestCreateRefuses(t *testing.T) {
 		c.GetMount().FsType = f
 		return []*csi.VolumeCapability{c}
 	}
-	snap := &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: "store/snap"}}}
+	snap := &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: "store/fast/snap"}}}
 	for what, tc := range map[string]struct {
 		r    *csi.CreateVolumeRequest
 		want codes.Code
@@ -291,7 +299,7 @@ func TestCreateAsksForWhatTheClassSays(t *testing.T) {
 	if v.Size != 8192 || v.Writers != "shared" || v.QoS != (api.QoS{IOPS: 100, Bandwidth: 1048576}) || v.Pool != "fast" {
 		t.Errorf("%+v", v)
 	}
-	if _, err := c.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{VolumeId: "store/a", MutableParameters: map[string]string{"iops": "7"}}); err != nil {
+	if _, err := c.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{VolumeId: "store/fast/a", MutableParameters: map[string]string{"iops": "7"}}); err != nil {
 		t.Error(err)
 	}
 	if v := d.hosts["store"]["a"]; v.QoS != (api.QoS{IOPS: 7}) {
@@ -330,7 +338,7 @@ func TestTopologyChoosesTheHost(t *testing.T) {
 	caps := []*csi.VolumeCapability{capability(false, oneNode)}
 	v, err := c.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "v", VolumeCapabilities: caps, AccessibilityRequirements: &csi.TopologyRequirement{
 		Requisite: []*csi.Topology{{Segments: zone("a")}, {Segments: zone("b")}}, Preferred: []*csi.Topology{{Segments: zone("b")}}}})
-	if err != nil || v.GetVolume().GetVolumeId() != "b/v" || !maps.Equal(v.GetVolume().GetAccessibleTopology()[0].GetSegments(), zone("b")) {
+	if err != nil || v.GetVolume().GetVolumeId() != "b/fast/v" || !maps.Equal(v.GetVolume().GetAccessibleTopology()[0].GetSegments(), zone("b")) {
 		t.Errorf("%v, %v", v, err)
 	}
 	_, err = c.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "w", VolumeCapabilities: caps, AccessibilityRequirements: &csi.TopologyRequirement{Requisite: []*csi.Topology{{Segments: zone("c")}}}})
@@ -358,7 +366,7 @@ func TestListGoesOnAfterAVolumeThatIsGone(t *testing.T) {
 	}
 	delete(d.hosts["store"], "b")
 	two, err := c.ListVolumes(t.Context(), &csi.ListVolumesRequest{MaxEntries: 2, StartingToken: one.GetNextToken()})
-	if err != nil || len(two.GetEntries()) != 2 || two.GetEntries()[0].GetVolume().GetVolumeId() != "store/c" || two.GetNextToken() != "" {
+	if err != nil || len(two.GetEntries()) != 2 || two.GetEntries()[0].GetVolume().GetVolumeId() != "store/fast/c" || two.GetNextToken() != "" {
 		t.Errorf("%v, %v", two, err)
 	}
 	_, err = c.ListVolumes(t.Context(), &csi.ListVolumesRequest{MaxEntries: -1})

@@ -91,23 +91,24 @@ func (c *Controller) findOrMake(ctx context.Context, o *order) (volumeID, api.Vo
 	}
 	// A host that does not answer may have the volume: making a second one elsewhere would leave the first one behind.
 	for _, h := range o.hosts {
-		id := volumeID{h.Name, o.name}
-		vol, err := c.lookup(ctx, id)
+		vol, err := c.lookup(ctx, h.Name, "", o.name)
 		switch {
 		case status.Code(err) == codes.NotFound:
 		case err != nil:
-			return id, vol, err
+			return volumeID{}, vol, err
 		default:
-			return id, vol, o.matches(vol, limit)
+			return volumeID{h.Name, vol.Pool, o.name}, vol, o.matches(vol, limit)
 		}
 	}
 	var failures []error
 	code := codes.ResourceExhausted
 	for _, h := range o.hosts {
-		id := volumeID{h.Name, o.name}
-		vol, err := c.make(ctx, o, id, size)
+		id, vol, err := c.make(ctx, o, h.Name, size)
 		if err == nil && vol.Size > limit {
-			err = errors.Join(outOfRange("pool %s made %d bytes of it, more than %d", vol.Pool, vol.Size, limit), c.daemon.RemoveVolume(ctx, id.peer(), id.name))
+			err = outOfRange("pool %s made %d bytes of it, more than %d", vol.Pool, vol.Size, limit)
+			if rest := c.daemon.RemoveVolume(ctx, id.peer(), id.name); rest != nil {
+				err = outOfRange("%v, and does not remove it: %v", status.Convert(err).Message(), rest)
+			}
 		}
 		if err == nil {
 			return id, vol, nil
@@ -139,29 +140,31 @@ func (o *order) matches(vol api.Volume, limit int64) error {
 }
 
 // make makes a volume on a host.
-func (c *Controller) make(ctx context.Context, o *order, id volumeID, size int64) (api.Volume, error) {
+func (c *Controller) make(ctx context.Context, o *order, host string, size int64) (id volumeID, vol api.Volume, err error) {
 	pool := o.params.pool
 	switch {
 	case o.source.name != "" && pool != "" && pool != o.from.Pool:
-		return api.Volume{}, invalid("%s is in pool %s, and so would be what begins with its contents, not in %s", o.source, o.from.Pool, pool)
+		return id, vol, invalid("%s is in pool %s, and so would be what begins with its contents, not in %s", o.source, o.from.Pool, pool)
 	case o.source.name != "":
 		pool = o.from.Pool
 	case pool == "":
-		pools, err := c.daemon.Pools(ctx, id.peer())
+		pools, err := c.daemon.Pools(ctx, peerOf(host))
 		if err != nil {
-			return api.Volume{}, unreachable(id.host, err)
+			return id, vol, unreachable(host, err)
 		}
 		if len(pools) != 1 {
-			return api.Volume{}, invalid("storage host %s has %d pools: name one with the parameter %s", id.host, len(pools), paramPool)
+			return id, vol, invalid("storage host %s has %d pools: name one with the parameter %s", host, len(pools), paramPool)
 		}
 		pool = pools[0].Name
 	}
-	q := api.VolumeCreate{Pool: pool, Name: id.name, Size: size, From: o.source.name, QoS: o.params.qos, Writers: o.writers}
-	vol, err := c.daemon.CreateVolume(ctx, id.peer(), q)
-	if err != nil {
-		return vol, statusOf(fmt.Sprintf("make volume %s in pool %s", id, pool), err)
+	if id = (volumeID{host, pool, o.name}); len(pool) > maxPool {
+		return id, vol, invalid("the name of pool %s has %d bytes; in ids there is room for %d", pool, len(pool), maxPool)
 	}
-	return vol, nil
+	q := api.VolumeCreate{Pool: pool, Name: id.name, Size: size, From: o.source.name, QoS: o.params.qos, Writers: o.writers}
+	if vol, err = c.daemon.CreateVolume(ctx, id.peer(), q); err != nil {
+		return id, vol, statusOf("make volume "+id.String(), err)
+	}
+	return id, vol, nil
 }
 
 // DeleteVolume removes a volume. One that is not there is no error.

@@ -205,7 +205,11 @@ func (d *double) PublishVolume(_ context.Context, peer, name string, q api.Volum
 	if q.Peer != "node" && q.Peer != "node2" {
 		return api.VolumePublished{}, &api.Error{Code: api.CodeNotFound, Message: "no peer " + q.Peer}
 	}
-	if !slices.ContainsFunc(v.Allow, func(l api.PeerLease) bool { return l.Peer == q.Peer }) {
+	if i := slices.IndexFunc(v.Allow, func(l api.PeerLease) bool { return l.Peer == q.Peer }); i >= 0 {
+		if l := v.Allow[i]; l.ReadOnly != q.ReadOnly || l.Shared != q.Shared {
+			return api.VolumePublished{}, &api.Error{Code: api.CodeExists, Message: "published in another mode"}
+		}
+	} else {
 		for _, l := range v.Allow {
 			if !(q.Shared && l.Shared) && !(q.ReadOnly && l.ReadOnly) {
 				return api.VolumePublished{}, &api.Error{Code: api.CodeInUse, Message: "published to " + l.Peer}

@@ -15,13 +15,14 @@ const ownHost = "."
 // hashed begins the names of volumes whose name at the orchestrator cannot be that of an export.
 const hashed = "csi-"
 
-// volumeID names a volume or a snapshot to the orchestrator: "HOST/NAME".
+// volumeID names a volume or a snapshot to the orchestrator: "HOST/POOL/NAME".
 type volumeID struct {
 	host string // the peer that has it, or ownHost
-	name string // of the volume there
+	pool string // of that host. The name alone would do there, but a pool that this host manages no more has to be told from a volume that is gone
+	name string // of the volume
 }
 
-func (v volumeID) String() string { return v.host + "/" + v.name }
+func (v volumeID) String() string { return v.host + "/" + v.pool + "/" + v.name }
 
 // peer is the host as the control API has it.
 func (v volumeID) peer() string { return peerOf(v.host) }
@@ -38,11 +39,11 @@ func parseID(s string) (volumeID, error) {
 	if len(s) > maxID {
 		return volumeID{}, fmt.Errorf("the id has %d bytes; %d are allowed", len(s), maxID)
 	}
-	host, name, ok := strings.Cut(s, "/")
-	if !ok || host != ownHost && !isName(host, maxName) || !isName(name, maxName) {
-		return volumeID{}, fmt.Errorf("%q is not HOST/NAME, as the ids of this driver's volumes are", printable.Cut(printable.Text(s), maxID))
+	parts := strings.Split(s, "/")
+	if len(parts) != 3 || parts[0] != ownHost && !isName(parts[0], maxHost) || !isName(parts[1], maxPool) || !isName(parts[2], maxName) {
+		return volumeID{}, fmt.Errorf("%q is not HOST/POOL/NAME, as the ids of this driver's volumes are", printable.Cut(printable.Text(s), maxID))
 	}
-	return volumeID{host, name}, nil
+	return volumeID{parts[0], parts[1], parts[2]}, nil
 }
 
 // nameOf is the name that a volume gets for the one that the orchestrator gives it: the same, if that can be the name of an

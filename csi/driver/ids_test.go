@@ -11,22 +11,26 @@ func TestIDs(t *testing.T) {
 		want volumeID
 		ok   bool
 	}{
-		{"store/pvc-1", volumeID{"store", "pvc-1"}, true},
-		{"./pvc-1", volumeID{".", "pvc-1"}, true},
+		{"store/fast/pvc-1", volumeID{"store", "fast", "pvc-1"}, true},
+		{"./fast/pvc-1", volumeID{".", "fast", "pvc-1"}, true},
+		{"store/pvc-1", volumeID{}, false},
+		{"store/fast/pvc-1/", volumeID{}, false},
+		{"store//pvc-1", volumeID{}, false},
+		{"store/../pvc-1", volumeID{}, false},
 		{"", volumeID{}, false},
 		{"pvc-1", volumeID{}, false},
 		{"/pvc-1", volumeID{}, false},
 		{"store/", volumeID{}, false},
 		{"../pvc-1", volumeID{}, false},
-		{"store/../x", volumeID{}, false},
-		{"store/a/b", volumeID{}, false},
-		{"store/.", volumeID{}, false},
-		{"store/a\x00", volumeID{}, false},
-		{"store/a\n", volumeID{}, false},
-		{"st?re/a", volumeID{}, false},
-		{"store/a%2e", volumeID{}, false},
-		{"store/" + strings.Repeat("a", maxName), volumeID{"store", strings.Repeat("a", maxName)}, true},
-		{"store/" + strings.Repeat("a", maxName+1), volumeID{}, false},
+		{"../fast/x", volumeID{}, false},
+		{"store/fast/..", volumeID{}, false},
+		{"store/fast/.", volumeID{}, false},
+		{"store/fast/a\x00", volumeID{}, false},
+		{"store/fast/a\n", volumeID{}, false},
+		{"st?re/fast/a", volumeID{}, false},
+		{"store/fast/a%2e", volumeID{}, false},
+		{"store/fast/" + strings.Repeat("a", maxName), volumeID{"store", "fast", strings.Repeat("a", maxName)}, true},
+		{"store/fast/" + strings.Repeat("a", maxName+1), volumeID{}, false},
 		{strings.Repeat("a", 1<<20), volumeID{}, false},
 	} {
 		got, err := parseID(tc.id)
@@ -40,7 +44,7 @@ func TestIDs(t *testing.T) {
 }
 
 func FuzzID(f *testing.F) {
-	for _, s := range []string{"store/pvc-1", "./x", "../x", "a/b/c", "", "\xff/\xfe"} {
+	for _, s := range []string{"store/fast/pvc-1", "./a/x", "../x", "a/b/c", "", "\xff/\xfe/a"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

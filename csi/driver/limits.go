@@ -9,8 +9,11 @@ const (
 	maxNodeID = 256
 	// maxPath bounds target and staging paths: PATH_MAX, in bytes.
 	maxPath = 4096
-	// maxName is the longest name that a daemon gives an export, in bytes.
+	// maxHost and maxName are the longest names of a peer and of an export, in bytes; maxPool is what they leave in an id for that of a
+	// pool, two slashes apart.
+	maxHost = 32
 	maxName = 48
+	maxPool = maxID - 2 - maxHost - maxName // see maxHost
 	// maxFlags and maxFlag bound the mount options of a request: mount(8) gets them in one argument of a page, at most.
 	maxFlags, maxFlag = 64, 256
 	// maxMessage bounds a gRPC request, in bytes. The specification's own limit of a map is 4 KiB, and a request has few.

@@ -30,8 +30,8 @@ func (c *Controller) all(ctx context.Context, kind string) ([]entry, error) {
 		}
 		for _, v := range vols {
 			// A name that ids cannot have is none that this driver, or the control API, gave.
-			if v.Kind == kind && isName(v.Name, maxName) {
-				list = append(list, entry{volumeID{h.Name, v.Name}, v})
+			if v.Kind == kind && isName(v.Name, maxName) && isName(v.Pool, maxPool) {
+				list = append(list, entry{volumeID{h.Name, v.Pool, v.Name}, v})
 			}
 		}
 	}

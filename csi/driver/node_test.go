@@ -240,7 +240,7 @@ func TestHostilePathsOfCalls(t *testing.T) {
 		wants(t, "publish at "+path, err, codes.InvalidArgument)
 		_, err = s.n.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: s.id, TargetPath: path})
 		wants(t, "unpublish "+path, err, codes.InvalidArgument)
-		_, err = s.n.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: "store/other", PublishContext: s.context, StagingTargetPath: path, VolumeCapability: s.cap})
+		_, err = s.n.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: "store/fast/other", PublishContext: s.context, StagingTargetPath: path, VolumeCapability: s.cap})
 		wants(t, "stage at "+path, err, codes.InvalidArgument)
 		_, err = s.n.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: s.id, StagingTargetPath: path})
 		wants(t, "unstage "+path, err, codes.InvalidArgument)
@@ -256,7 +256,7 @@ func TestHostilePathsOfCalls(t *testing.T) {
 	if left, err := os.ReadDir(outside); err != nil || len(left) != 0 {
 		t.Errorf("%v, %v", left, err)
 	}
-	_, err := s.n.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "store/other", PublishContext: map[string]string{contextHost: "store", contextExport: "../x"},
+	_, err := s.n.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "store/fast/other", PublishContext: map[string]string{contextHost: "store", contextExport: "../x"},
 		StagingTargetPath: s.target("s"), VolumeCapability: s.cap})
 	wants(t, "an export that is a path", err, codes.InvalidArgument)
 }

@@ -47,11 +47,11 @@ func parseParams(m map[string]string) (p params, err error) {
 	for key, value := range m {
 		switch {
 		case key == paramHost:
-			if p.host = value; value != ownHost && !isName(value, maxName) {
+			if p.host = value; value != ownHost && !isName(value, maxHost) {
 				return p, fmt.Errorf("parameter %s: %q cannot be the name of a peer", key, value)
 			}
 		case key == paramPool:
-			if p.pool = value; !isName(value, maxName) {
+			if p.pool = value; !isName(value, maxPool) {
 				return p, fmt.Errorf("parameter %s: %q cannot be the name of a pool", key, value)
 			}
 		case isSidecar(key):

@@ -35,7 +35,7 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	if err != nil {
 		return nil, invalid("%v", err)
 	}
-	id, vol, end, err := c.reserve(ctx, req.GetVolumeId())
+	id, _, end, err := c.reserve(ctx, req.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
@@ -44,11 +44,6 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 		return nil, notFound("no such node: %v", err)
 	}
 	q := api.VolumePublish{Peer: node, ReadOnly: req.GetReadonly() || u.readOnly, Shared: u.shared}
-	for _, l := range vol.Allow {
-		if l.Peer == node && (l.ReadOnly != q.ReadOnly || l.Shared != q.Shared) {
-			return nil, exists("volume %s is published to node %s already, with read_only %v and shared %v", id, node, l.ReadOnly, l.Shared)
-		}
-	}
 	identity, err := c.identityOf(ctx, id.host, node)
 	if err != nil {
 		return nil, err
@@ -160,7 +155,7 @@ func (c *Controller) isGone(ctx context.Context, id volumeID, node string, err e
 	if !hasCode(err, api.CodeNotFound) {
 		return false
 	}
-	vol, err := c.lookup(ctx, id)
+	vol, err := c.lookup(ctx, id.host, id.pool, id.name)
 	if err != nil {
 		return status.Code(err) == codes.NotFound
 	}

@@ -54,7 +54,7 @@ func New(daemon Daemon, c Config) (*Server, error) {
 			return nil, errors.New("a controller needs a storage host at least (--host)")
 		}
 		for i, h := range c.Hosts {
-			if h.Name != ownHost && !isName(h.Name, maxName) {
+			if h.Name != ownHost && !isName(h.Name, maxHost) {
 				return nil, fmt.Errorf("storage host %q: it has to be the name of a peer, or %s for this host", h.Name, ownHost)
 			}
 			for _, g := range c.Hosts[:i] {

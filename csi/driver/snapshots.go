@@ -14,7 +14,7 @@ import (
 // snapshot is a snapshot as the orchestrator sees it.
 func snapshot(id volumeID, vol api.Volume) *csi.Snapshot {
 	s := &csi.Snapshot{SnapshotId: id.String(), SizeBytes: vol.Size, CreationTime: timestamppb.New(vol.Created), ReadyToUse: true}
-	s.SourceVolumeId = volumeID{id.host, vol.Source}.String()
+	s.SourceVolumeId = volumeID{id.host, id.pool, vol.Source}.String()
 	return s
 }
 
@@ -39,8 +39,8 @@ func (c *Controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 	if err != nil {
 		return nil, err
 	}
-	id := volumeID{source.host, name}
-	switch vol, err := c.lookup(ctx, id); {
+	id := volumeID{source.host, source.pool, name}
+	switch vol, err := c.lookup(ctx, id.host, id.pool, id.name); {
 	case status.Code(err) == codes.NotFound:
 	case err != nil:
 		return nil, err
