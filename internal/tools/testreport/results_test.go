@@ -224,6 +224,31 @@ func TestNestedModules(t *testing.T) {
 	}
 }
 
+// A nested module whose go.mod lags behind is a fault: nothing that it needs is out of reach.
+func TestNestedModuleThatLagsBehind(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("GOFLAGS", "")
+	t.Setenv("GOPROXY", "off")
+	for f, text := range map[string]string{
+		"go.mod":         "module example.com/top\n\ngo 1.26\n",
+		"top.go":         "package top\n",
+		"late/go.mod":    "module example.com/late\n\ngo 1.25\n\nrequire example.com/top v0.0.0\n\nreplace example.com/top => ../\n",
+		"late/x_test.go": "package late\n\nimport _ \"example.com/top\"\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(f), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(f, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &runner{out: io.Discard, results: newResults(), timeout: time.Minute}
+	r.nested(t.Context())
+	if len(r.broken) != 1 || len(r.results.leaves(skipped)) != 0 {
+		t.Errorf("broken: %q, skipped: %v", r.broken, r.results.leaves(skipped))
+	}
+}
+
 // What a test does in a weakened build counts beside what it does otherwise.
 func TestVariantsCountByThemselves(t *testing.T) {
 	r := newResults()
