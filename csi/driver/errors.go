@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -41,8 +42,11 @@ func statusOf(tried string, err error) error {
 	case errors.Is(err, context.Canceled):
 		code = codes.Canceled
 	}
-	return status.Errorf(code, "%s: %v", tried, err)
+	return status.Errorf(code, "%s: %s", tried, oneLine(err))
 }
+
+// oneLine is an error in one line, as logs and events have it: those of the control API say what to do in a second one.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // hasCode reports whether a daemon answered an error of that code.
 func hasCode(err error, code string) bool {
@@ -71,5 +75,5 @@ func exists(format string, args ...any) error {
 
 // unreachable is the error of a storage host that does not answer, or that is not there: what it has is not known.
 func unreachable(host string, err error) error {
-	return status.Errorf(codes.Unavailable, "ask storage host %s: %v", host, err)
+	return status.Errorf(codes.Unavailable, "ask storage host %s: %s", host, oneLine(err))
 }

@@ -128,7 +128,7 @@ func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 		}
 		return done, nil
 	}
-	device, err := n.disks.attach(ctx, rec.Peer, rec.Export, linkOf(rec.Volume))
+	device, err := n.disks.attach(ctx, rec.Peer, rec.Export, n.linkOf(rec.Volume))
 	if err != nil {
 		return nil, err
 	}
@@ -146,8 +146,9 @@ func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	return done, nil
 }
 
-// linkOf is the name of a volume's link below /dev/disk/by-ironwarp.
-func linkOf(volume string) string { return nameOf(hashed + volume) }
+// linkOf is the name of a volume's link below /dev/disk/by-ironwarp. The daemon finds a device again by it, so that two nodes in one kernel,
+// as clusters in containers are, must not have the same one.
+func (n *Node) linkOf(volume string) string { return nameOf(hashed + n.id + "\n" + volume) }
 
 // save writes a record down.
 func (n *Node) save(rec *record) error {
