@@ -95,12 +95,17 @@ func TestPackages(t *testing.T) {
 			target = "packages"
 		}
 	}
+	sign, key := "true", ""
+	if _, err := exec.LookPath("gpg"); err == nil && target != "packages" {
+		sign, key = signer(t)
+		target += " KEY=" + key
+	}
 	here, there := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "another/place for it")
 	copyTree(t, here)
 	copyTree(t, there)
 	command(t, "sh", "-ec", `cd "$1"; git init -q . && git add -A && git -c user.name=t -c user.email=t@example.org commit -qm all`, "sh", there)
 	dist := build(t, here, "packages", "umask 022; export TZ=UTC LC_ALL=C")
-	again := build(t, there, target, "umask 077; export TZ=Pacific/Auckland LC_ALL=C.UTF-8 HOSTNAME=elsewhere USER=nobody")
+	again := build(t, there, target, sign+"; umask 077; export TZ=Pacific/Auckland LC_ALL=C.UTF-8 HOSTNAME=elsewhere USER=nobody")
 	deb := one(t, dist, "ironwarp_"+version+"_*.deb")
 
 	t.Run("two builds have the same bytes", func(t *testing.T) {
@@ -115,7 +120,7 @@ func TestPackages(t *testing.T) {
 		}
 	})
 	if target != "packages" {
-		t.Run("release", func(t *testing.T) { judgeRelease(t, there, again) })
+		t.Run("release", func(t *testing.T) { judgeRelease(t, there, again, sign, key) })
 	}
 	t.Run("they hold what make install installs", func(t *testing.T) {
 		files, link := listed(command(t, "dpkg-deb", "-c", deb)), command(t, "make", "-C", there, "-n", "--no-print-directory", "install-files", "DESTDIR=/DEST")

@@ -13,8 +13,26 @@ import (
 // release are the programs that read a release, beside those that read the packages.
 var release = []string{"reprepro", "skopeo", "apt-get"}
 
+// signer makes a key of GnuPG's, and returns what a shell takes to use it, and its fingerprint.
+func signer(t *testing.T) (environment, key string) {
+	t.Helper()
+	home, err := os.MkdirTemp("", "gpg") // the agent's socket has a short name in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	environment = "export GNUPGHOME='" + home + "'"
+	t.Cleanup(func() {
+		_ = exec.Command("sh", "-c", environment+"; gpgconf --kill all").Run()
+		os.RemoveAll(home)
+	})
+	out := command(t, "sh", "-ec", environment+`; gpg --batch --quiet --passphrase '' --quick-gen-key 'packages <packages@example.org>' ed25519 sign never
+gpg --batch --with-colons --list-keys | awk -F: '/^fpr/ { print "key", $10; exit }'`)
+	_, key, _ = strings.Cut(out, "key ")
+	return environment, strings.TrimSpace(key)
+}
+
 // judgeRelease has others read the release of a tree: sha256sum, apt, git and skopeo.
-func judgeRelease(t *testing.T, tree, dist string) {
+func judgeRelease(t *testing.T, tree, dist, sign, key string) {
 	in := func(script string) string {
 		t.Helper()
 		return command(t, "sh", "-ec", "cd \"$1\"; "+script, "sh", tree)
@@ -37,7 +55,12 @@ func judgeRelease(t *testing.T, tree, dist string) {
 				t.Fatal(err)
 			}
 		}
-		if err := os.WriteFile(filepath.Join(root, "list"), []byte("deb [trusted=yes] file:"+dist+"/apt stable main\n"), 0o644); err != nil {
+		option := "trusted=yes"
+		if key != "" {
+			option = "signed-by=" + root + "/key.gpg"
+			command(t, "sh", "-ec", sign+"; gpg --batch --export "+key+" >'"+root+"/key.gpg'")
+		}
+		if err := os.WriteFile(filepath.Join(root, "list"), []byte("deb ["+option+"] file:"+dist+"/apt stable main\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(root, "status"), nil, 0o644); err != nil {
