@@ -53,7 +53,10 @@ func (q *heldQueue) Do(op block.Op, buf []byte, off, n int64, fl block.Flags, do
 	if gate == nil || op != block.OpWrite {
 		return q.Queue.Do(op, buf, off, n, fl, done)
 	}
-	q.h.came <- struct{}{}
+	select {
+	case q.h.came <- struct{}{}:
+	default:
+	}
 	go func() {
 		<-gate
 		if q.Queue.Do(op, buf, off, n, fl, done) {
