@@ -2,7 +2,10 @@
 
 package daemon
 
-import "github.com/ironwarp/ironwarp/daemon/local"
+import (
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/local"
+)
 
 // The checks of docs/security.md, one function each. weakened.go has them with switches.
 
@@ -21,6 +24,9 @@ func maxBody(who local.Caller) int64 {
 
 // R4: what ESP protects is shown in clear to root alone.
 func mayCapture(u local.User) bool { return u.UID == 0 }
+
+// PoolManager: a pool is managed by the peers that it names, and by no one whom nothing has authenticated.
+func mayManagePool(p config.Pool, by config.Peer) bool { return p.Managed(by) }
 
 // R33: requests to manage the host come by a Unix socket.
 func mayManage(isLocal bool) bool { return isLocal }

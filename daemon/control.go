@@ -129,6 +129,7 @@ func (d *Daemon) routes() http.Handler {
 	get(mux, "DELETE /v1/exports/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, d.removeExport(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") != "")
 	})
+	d.volumeRoutes(mux)
 	d.targetRoutes(mux)
 	d.nvmeRoutes(mux)
 	get(mux, "GET /v1/attachments", func(*http.Request) ([]api.Attachment, error) { return d.disks.Describe(d.local.AsRoot()), nil })

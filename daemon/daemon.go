@@ -29,6 +29,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/export"
 	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/daemon/local"
+	"github.com/ironwarp/ironwarp/daemon/manage"
 	"github.com/ironwarp/ironwarp/daemon/metrics"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/daemon/programs"
@@ -36,6 +37,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/sas"
 	"github.com/ironwarp/ironwarp/daemon/subsystems"
 	"github.com/ironwarp/ironwarp/daemon/targets"
+	"github.com/ironwarp/ironwarp/daemon/volumes"
 	"github.com/ironwarp/ironwarp/fabric/partition"
 	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
@@ -99,6 +101,8 @@ type Daemon struct {
 	subsystems *subsystems.Subsystems
 	programs   *programs.Programs
 	directory  *directory.Directory
+	volumes    *volumes.Volumes
+	managed    *manage.Server // of peers that manage volumes
 	captures   *capture.Captures
 	fabric     fabric
 
@@ -193,6 +197,10 @@ func (d *Daemon) bringUp(ctx context.Context) error {
 		return err
 	}
 	d.changing.Lock()
+	all := *cfg
+	d.withVolumes(&all)
+	cfg = &all
+	d.cfg.Store(cfg)
 	d.guards.load()
 	d.applyConfig(ctx, config.Default(cfg.Path), cfg)
 	d.disks.RestoreSaved(saved)
@@ -208,6 +216,7 @@ func (d *Daemon) bringUp(ctx context.Context) error {
 	d.run(d.followServices)
 	d.run(d.blocks.Watch)
 	d.run(d.meterIO)
+	d.run(d.volumes.Watch)
 	d.run(d.watchdog)
 	d.mu.Lock()
 	d.wasReady = true
@@ -292,6 +301,10 @@ func (d *Daemon) Close() error {
 		if s != nil {
 			err = errors.Join(err, closeHTTP(s))
 		}
+	}
+	if d.managed != nil {
+		d.volumes.Close()
+		err = errors.Join(err, d.managed.Close())
 	}
 	d.changing.Lock()
 	defer d.changing.Unlock()

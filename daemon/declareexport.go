@@ -18,6 +18,9 @@ import (
 func (d *Daemon) declareExport(ctx context.Context, plan func(main string) (exportPlan, error)) (api.Export, error) {
 	main := d.config().Path
 	p, err := plan(main)
+	if err == nil && d.isVolume(p.cfg.Name) {
+		err = &api.Error{Code: api.CodeExists, Message: fmt.Sprintf("a volume is called %s, and is an export by itself", p.cfg.Name), Fix: "choose another name; `ironwarp volume` changes volumes"}
+	}
 	if err == nil {
 		err = p.check(d.opt.offer)
 	}
@@ -85,6 +88,9 @@ func (d *Daemon) repairExport(name string) (api.Export, error) {
 
 // resizeExport gives an export another size.
 func (d *Daemon) resizeExport(name string, q api.ResizeRequest) (api.Export, error) {
+	if d.isVolume(name) {
+		return api.Export{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export %s is a volume", name), Fix: "`ironwarp volume expand` makes it larger"}
+	}
 	d.changing.Lock()
 	err := d.exports.Resize(name, q)
 	d.changing.Unlock()
@@ -104,6 +110,9 @@ func (d *Daemon) removeExport(ctx context.Context, name string, force bool) (err
 	}()
 	d.changing.Lock()
 	defer d.changing.Unlock()
+	if d.isVolume(name) {
+		return &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export %s is a volume", name), Fix: "`ironwarp volume rm` removes it"}
+	}
 	for _, i := range d.exports.Server().Exports() {
 		if i.Name == name && len(i.Openers) > 0 && !force {
 			peer := d.peers.nameOrIdentity(i.Openers[0].Peer)
@@ -188,6 +197,9 @@ func planChange(mainFile, name string, c api.ExportChange) (exportPlan, error) {
 	}
 	if c.Label != nil {
 		s.Label = *c.Label
+	}
+	if c.QoS != nil {
+		s.QoS = *c.QoS
 	}
 	n, err := export.Declaration(s)
 	return exportPlan{cfg: n, needsCheck: n.Path != e.Path || n.ReadOnly != e.ReadOnly, oldPath: e.Path, write: config.SetExport}, err

@@ -40,6 +40,7 @@ func (d *Daemon) reload(ctx context.Context) (api.Reloaded, error) {
 		return api.Reloaded{}, configError(err)
 	}
 	restart := d.keepUntilRestart(old, next)
+	d.withVolumes(next)
 	d.cfg.Store(next)
 	// Once it has begun it is carried through, also if the client goes away.
 	r := api.Reloaded{Changed: d.applyConfig(context.WithoutCancel(ctx), old, next), Restart: restart, Unusable: Unusable(next)}

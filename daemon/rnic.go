@@ -15,6 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/export"
 	"github.com/ironwarp/ironwarp/daemon/listen"
+	"github.com/ironwarp/ironwarp/daemon/manage"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/daemon/sas"
 	"github.com/ironwarp/ironwarp/fabric/gsi"
@@ -46,6 +47,9 @@ func (d *Daemon) openRNIC() error {
 		Log: d.log, StateDir: d.config().StateDir, Closing: d.opt.closing, Identities: d.allowedIdentities, EndStreams: d.abortStreams, Offered: d.endOvertrusted, NameOf: d.peers.nameOf,
 		Trust: func(e config.Export) verbs.TrustModel { return d.config().ExportTrust(e).Model() },
 	})
+	if err := d.openVolumes(); err != nil {
+		return err
+	}
 	d.sessions, err = rtrs.NewServer(rtrs.ServerConfig{
 		ULP: d.ulps[config.ServiceExports], QueueDepth: d.config().Limits.QueueSize, MaxSessionsPerPeer: d.config().Limits.Sessions,
 		MaxSessions: d.config().Limits.AllSessions,
@@ -100,6 +104,8 @@ func (d *Daemon) dispatch(cr *verbs.ConnRequest) {
 		d.refuse(cr, d.sessions.Refusal(syscall.ESHUTDOWN), errDrained)
 	case d.directory.Drained() && !gsi.IsRequest(private):
 		d.refuse(cr, probe.AppendDrained(nil), errDrained)
+	case manage.IsRequest(private):
+		d.managed.Handle(cr, d.mayManageAny(p.cfg))
 	case probe.IsRequest(private):
 		d.probes.Handle(cr)
 	case gsi.IsRequest(private):

@@ -5,6 +5,7 @@ package daemon
 import (
 	"math"
 
+	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
@@ -26,6 +27,10 @@ func maxBody(who local.Caller) int64 {
 }
 
 func mayCapture(u local.User) bool { return u.UID == 0 || !checks.On(checks.CaptureUser) }
+
+func mayManagePool(p config.Pool, by config.Peer) bool {
+	return p.Managed(by) || !checks.On(checks.PoolManager)
+}
 
 func mayManage(isLocal bool) bool { return isLocal || !checks.On(checks.Management) }
 

@@ -86,7 +86,7 @@ func (s *session) agreeVersion(theirs rtrs.Protocol) {
 
 func (s *session) openExport(m *openMsg) (openRsp, *device, error) {
 	log := s.srv.log.With("peer", s.info.Peer, "session", s.info.Name, "export", m.Name)
-	exp, err := s.srv.lookUpExport(m.Name, &s.info)
+	exp, onlyReads, err := s.srv.lookUpExport(m.Name, &s.info)
 	var why notReady
 	switch {
 	case errors.As(err, &why):
@@ -103,7 +103,7 @@ func (s *session) openExport(m *openMsg) (openRsp, *device, error) {
 	}
 	st := exp.cfg.Storage
 	identity := st.Identity()
-	d := newDevice(exp, s, m.Claim.Attachment, m.Access == accessRO || exp.cfg.ReadOnly)
+	d := newDevice(exp, s, m.Claim.Attachment, m.Access == accessRO || onlyReads)
 	d.migrates = m.Access == accessMigration
 	switch fault := st.Fault(); {
 	case m.Claim.isOfAnother(&identity):

@@ -19,6 +19,7 @@ type Export struct {
 	ReadOnly bool                 // even if the storage is writable
 	Allow    []transport.Identity // who may open it
 	AllowAll bool                 // any authenticated peer may
+	Readers  []transport.Identity // of those who may open it, who may only read
 	Writers  Writers              // how many clients may have it open for writing; others may read
 	// Trust is the most trusting model of a session that may open it. The zero value,
 	// NS-NT, trusts nobody.
@@ -118,6 +119,11 @@ func (e *export) errnoOf(errno syscall.Errno) syscall.Errno {
 // Export.ReadOnly's and attach's affair.
 func (e *export) mayOpen(peer transport.Identity) bool {
 	return e.cfg.AllowAll || slices.Contains(e.cfg.Allow, peer)
+}
+
+// onlyReads reports whether a peer may open the export for nothing but reading.
+func (e *export) onlyReads(peer transport.Identity) bool {
+	return e.cfg.ReadOnly || slices.Contains(e.cfg.Readers, peer)
 }
 
 // queueFlush records that a response to d's session is ready to be sent.

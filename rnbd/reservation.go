@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
@@ -69,6 +70,9 @@ func (d *device) token() Token {
 func (s *Server) admitDevice(d *device, had bool) (refused *openRsp, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if peer := d.sess.info.Peer; !d.exp.mayOpen(peer) || !d.readOnly && d.exp.onlyReads(peer) {
+		return nil, syscall.EACCES // it was allowed when it asked: whoever disallows and then fences it has nothing left to fence
+	}
 	was, known := s.reservations[d.exp.disk]
 	d.migrates = d.migrates || had && indexOf(was.Writers, d.attachment) >= 0
 	// A client that was fenced before it had its answer does not know yet that it had a token.

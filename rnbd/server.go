@@ -226,6 +226,19 @@ func (s *Server) SetAllow(name string, allow []transport.Identity, all bool) err
 	return nil
 }
 
+// SetReaders changes who of those that may open an export may only read. Sessions that have it open keep what they have. It
+// fails with ErrNotFound.
+func (s *Server) SetReaders(name string, readers []transport.Identity) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.exports[name]
+	if e == nil {
+		return fmt.Errorf("%w: %q", ErrNotFound, name)
+	}
+	e.cfg.Readers = slices.Clone(readers)
+	return nil
+}
+
 // startGrace keeps out others than a writer that may come back.
 func (s *Server) startGrace(d *device, until time.Time) {
 	s.mu.Lock()
@@ -289,15 +302,30 @@ func (s *Server) TrustOf(peer transport.Identity, model verbs.TrustModel) verbs.
 	return model
 }
 
+// Export describes an export; ok is false if there is none of the name.
+func (s *Server) Export(name string) (i ExportInfo, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.exports[name]
+	if e == nil {
+		return i, false
+	}
+	return s.describeLocked(e), true
+}
+
+func (s *Server) describeLocked(e *export) ExportInfo {
+	i, p := e.describe(), s.reservations[e.disk]
+	i.Generation, i.Fenced = p.Generation, len(p.Fenced)
+	return i
+}
+
 // Exports describes the exports, by name.
 func (s *Server) Exports() []ExportInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	infos := make([]ExportInfo, 0, len(s.exports))
 	for _, e := range s.exports {
-		i, p := e.describe(), s.reservations[e.disk]
-		i.Generation, i.Fenced = p.Generation, len(p.Fenced)
-		infos = append(infos, i)
+		infos = append(infos, s.describeLocked(e))
 	}
 	slices.SortFunc(infos, func(a, b ExportInfo) int { return cmp.Compare(a.Name, b.Name) })
 	return infos
@@ -317,25 +345,25 @@ func (s *Server) exportsOpenTo(peer transport.Identity, partition string) []List
 	return list
 }
 
-// lookUpExport finds an export that a session may open.
-func (s *Server) lookUpExport(name string, in *rtrs.SessionInfo) (*export, error) {
+// lookUpExport finds an export that a session may open, and reports whether it may only read.
+func (s *Server) lookUpExport(name string, in *rtrs.SessionInfo) (e *export, onlyReads bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.exports[name]
+	e = s.exports[name]
 	w, waits := s.waiting[name]
 	switch {
 	case e == nil && !waits, e != nil && isElsewhere(e.cfg.Partition, in.Partition), e == nil && isElsewhere(w.partition, in.Partition):
-		return nil, ErrNotFound
+		return nil, false, ErrNotFound
 	case e == nil && !w.all && !slices.Contains(w.allow, in.Peer):
-		return nil, ErrForbidden
+		return nil, false, ErrForbidden
 	case e == nil:
-		return nil, w.why
+		return nil, false, w.why
 	case !e.mayOpen(in.Peer):
-		return nil, ErrForbidden
+		return nil, false, ErrForbidden
 	case !e.cfg.Trust.Permits(in.Trust):
-		return nil, ErrTrusted
+		return nil, false, ErrTrusted
 	}
-	return e, nil
+	return e, e.onlyReads(in.Peer), nil
 }
 
 // NewSession admits a session. It is for rtrs.ServerConfig. It does not fail.

@@ -49,6 +49,8 @@ type Options struct {
 	// Repair begins a new life of a disk that has lost writes: for those who have it
 	// attached all I/O fails, and those who attach it anew get what the storage has.
 	Repair bool
+	// NoFollow refuses a symbolic link at the path's end.
+	NoFollow bool
 	// Admit, if set, is called with the disk's UUID before the disk is used. Open
 	// returns its error, and then nothing was done to the disk.
 	Admit func(disk block.ID) error
@@ -64,7 +66,11 @@ func Open(path string, opt Options) (*Store, error) {
 		return nil, &OpenError{Path: path, Reason: reason(err, opt), Err: err}
 	}
 	// Its kind is checked before it is opened: opening a fifo or a tape has effects.
-	fi, err := os.Stat(path)
+	look := os.Stat
+	if opt.NoFollow {
+		look = os.Lstat
+	}
+	fi, err := look(path)
 	if err == nil {
 		err = checkKind(fi.Mode())
 	}
@@ -74,6 +80,9 @@ func Open(path string, opt Options) (*Store, error) {
 	flags := unix.O_RDWR
 	if opt.ReadOnly {
 		flags = unix.O_RDONLY
+	}
+	if opt.NoFollow {
+		flags |= unix.O_NOFOLLOW
 	}
 	if fi.Mode()&fs.ModeDevice != 0 && !opt.ReadOnly {
 		flags |= unix.O_EXCL // nobody has it mounted, or made a device of it
@@ -130,6 +139,8 @@ func checkKind(m fs.FileMode) error {
 		return fmt.Errorf("%w: it is a fifo", ErrNotStorage)
 	case m&fs.ModeSocket != 0:
 		return fmt.Errorf("%w: it is a socket", ErrNotStorage)
+	case m&fs.ModeSymlink != 0:
+		return fmt.Errorf("%w: it is a symbolic link", ErrNotStorage)
 	case m&fs.ModeCharDevice != 0:
 		return fmt.Errorf("%w: it is a character device", ErrNotStorage)
 	}

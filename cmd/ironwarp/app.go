@@ -58,7 +58,7 @@ func (w *ironwarp) app() *cli.App {
 		ExitErrHandler:         func(*cli.Context, error) {},
 		Flags:                  []cli.Flag{socketFlag(), configFlag(), jsonFlag()},
 		Commands: slices.Concat(
-			group("disks", w.attachCommand(), w.detachCommand(), w.lsCommand(), w.exportCommand(), w.targetCommand(), w.iscsiCommand(), w.nvmeCommand()),
+			group("disks", w.attachCommand(), w.detachCommand(), w.lsCommand(), w.exportCommand(), w.poolCommand(), w.volumeCommand(), w.targetCommand(), w.iscsiCommand(), w.nvmeCommand()),
 			group("hosts", w.peerCommand(), w.partitionCommand(), w.pathCommand(), w.sessionCommand(), w.fabricCommand(), w.pingCommand(), w.benchCommand(), w.rpingCommand(), w.runCommand(), w.rdmaCommand()),
 			group("protection", w.saCommand(), w.profileCommand(), w.securityCommand(), w.blockCommand(), w.pkiCommand()),
 			group("the daemon", w.initCommand(), w.daemonCommand(), w.reloadCommand(), w.statusCommand(), w.streamCommand(), w.captureCommand(), w.extcapCommand(), w.ulpCommand(), w.webCommand(), w.doctorCommand()),

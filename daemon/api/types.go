@@ -21,6 +21,9 @@ const (
 	CodeInternal    = "internal"
 )
 
+// IsCode reports whether a word is one of the codes.
+func IsCode(code string) bool { return code == CodeInternal || ExitStatus(code) != 1 }
+
 // Error is what was tried and found, and what to do about it.
 type Error struct {
 	Code    string `json:"code"`
@@ -114,6 +117,8 @@ type ExportSpec struct {
 
 	Partition string `json:"partition,omitempty"` // in which alone it is offered; "": as the service's
 	Label     string `json:"label,omitempty"`     // security label of who serves it; "": as the service's
+
+	QoS QoS `json:"qos,omitzero"` // limits of its I/O
 }
 
 // ExportChange changes an export's declaration. Fields that are nil stay as they are.
@@ -127,6 +132,8 @@ type ExportChange struct {
 
 	Partition *string `json:"partition,omitempty"`
 	Label     *string `json:"label,omitempty"`
+
+	QoS *QoS `json:"qos,omitempty"`
 }
 
 // Export is an export as the daemon sees it.

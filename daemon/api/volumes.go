@@ -71,6 +71,8 @@ type PeerLease struct {
 	Shared   bool   `json:"shared,omitempty"` // others may write at the same time
 	// Generation is that of the disk when the volume was published to the peer.
 	Generation uint64 `json:"generation"`
+	// Leaving: it may not attach it any more, and it is not certain yet that nothing of it is under way.
+	Leaving bool `json:"leaving,omitempty"`
 }
 
 // QoS limits the I/O of an export, of all peers together. What is 0 is not limited. I/O beyond a limit waits.

@@ -9,9 +9,9 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// MayAttach reports whether some export is offered to the peer.
+// MayAttach reports whether some export is offered to the peer, or may be at any time, as a volume.
 func (c *Config) MayAttach(p Peer) bool {
-	return slices.ContainsFunc(c.Exports, func(e Export) bool { return e.Allows(p) })
+	return len(c.Pools) > 0 || slices.ContainsFunc(c.Exports, func(e Export) bool { return e.Allows(p) })
 }
 
 // SessionMemory is the memory in bytes that one block session of a peer takes.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/ironwarp/ironwarp/block/gate"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -39,6 +40,7 @@ type Config struct {
 	Slow          Slow
 	Peers         []Peer      // sorted by name
 	Exports       []Export    // sorted by name
+	Pools         []Pool      // sorted by name
 	Targets       []Target    // sorted by name
 	Subsystems    []Subsystem // sorted by name
 	ULPs          []ULP       // in the order of the file
@@ -105,17 +107,22 @@ type Export struct {
 	ReadOnly bool
 	Writers  Writers
 	Allow    []string // peer names, and IKE identities behind AllowIdentity; sorted
+	Readers  []string // of Allow, who may only read; of a volume
 	Trust    Trust
 	LUN      bool // it is one of a target, or a namespace of a subsystem: to peers that attach it, it is read-only
 	// Partition is that in which alone it is offered; "": the service's.
 	Partition string
 	Label     string // the security label of who serves it; "": the service's
-	Origin    Pos
+	QoS       gate.Limits
+	Volume    bool // it is a volume of a pool, which no file declares
+	// InDirectory: its path is a file of the pool's directory, and no link.
+	InDirectory bool
+	Origin      Pos
 }
 
 // Equal reports whether two declarations are the same, wherever they are written.
 func (e Export) Equal(f Export) bool {
-	return e.Name == f.Name && e.Path == f.Path && e.ReadOnly == f.ReadOnly && e.Writers == f.Writers && e.Trust == f.Trust && e.LUN == f.LUN && e.Partition == f.Partition && e.Label == f.Label && slices.Equal(e.Allow, f.Allow)
+	return e.Name == f.Name && e.Path == f.Path && e.ReadOnly == f.ReadOnly && e.Writers == f.Writers && e.Trust == f.Trust && e.LUN == f.LUN && e.Partition == f.Partition && e.Label == f.Label && e.QoS == f.QoS && e.Volume == f.Volume && slices.Equal(e.Allow, f.Allow) && slices.Equal(e.Readers, f.Readers)
 }
 
 // AllowIdentity begins an entry of Export.Allow that names an IKE identity in

@@ -106,6 +106,14 @@ func checkConflicts(c *Config) Errors {
 			}
 		}
 	}
+	errs = append(errs, checkPools(c, func(a string) bool {
+		if id, ok := strings.CutPrefix(a, AllowIdentity); ok {
+			_, ok := ids[id]
+			return ok
+		}
+		_, ok := names[a]
+		return ok
+	})...)
 	errs = append(errs, checkTargets(c)...)
 	return append(errs, checkSubsystems(c)...)
 }

@@ -69,6 +69,7 @@ func (changed files) load(path string, mustExist bool) (*Config, error) {
 	}
 	slices.SortFunc(c.Peers, func(a, b Peer) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Exports, func(a, b Export) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Pools, func(a, b Pool) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Partitions, func(a, b Partition) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Targets, func(a, b Target) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Subsystems, func(a, b Subsystem) int { return strings.Compare(a.Name, b.Name) })
@@ -212,6 +213,9 @@ func (d *decoder) config(n ast.Node, c *Config) {
 		"exports": func(n ast.Node) {
 			d.sequence(n, "exports", func(n ast.Node) { c.Exports = append(c.Exports, d.export(n)) })
 		},
+		"pools": func(n ast.Node) {
+			d.sequence(n, "pools", func(n ast.Node) { c.Pools = append(c.Pools, d.pool(n)) })
+		},
 		"targets": func(n ast.Node) {
 			d.sequence(n, "targets", func(n ast.Node) { c.Targets = append(c.Targets, d.target(n)) })
 		},
@@ -251,6 +255,7 @@ func (d *decoder) export(n ast.Node) Export {
 		"trust":     d.trust(&e.Trust),
 		"partition": d.str("partition", &e.Partition, CheckPartitionName),
 		"label":     d.str("label", &e.Label, CheckLabel),
+		"qos":       d.qos(&e.QoS),
 		"allow": func(n ast.Node) {
 			d.sequence(n, "allow", func(n ast.Node) {
 				var s string

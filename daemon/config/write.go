@@ -71,6 +71,8 @@ type exportFile struct {
 
 	Partition string `yaml:"partition,omitempty"`
 	Label     string `yaml:"label,omitempty"`
+
+	QoS *qosFile `yaml:"qos,omitempty,flow"`
 }
 
 // AddPeer writes peers.d/NAME.yaml beside the main file, mode 0600, and returns
@@ -209,7 +211,7 @@ func SetExport(main string, e Export) (string, error) {
 }
 
 func fileOfExport(e Export) exportFile {
-	return exportFile{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Writers: e.Writers, Allow: e.Allow, Trust: e.Trust, Partition: e.Partition, Label: e.Label}
+	return exportFile{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Writers: e.Writers, Allow: e.Allow, Trust: e.Trust, Partition: e.Partition, Label: e.Label, QoS: fileOfQoS(e.QoS)}
 }
 
 // add writes one declaration.

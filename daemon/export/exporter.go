@@ -17,6 +17,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/block/backing"
+	"github.com/ironwarp/ironwarp/block/gate"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/meter"
@@ -78,6 +79,7 @@ type export struct {
 	mu      sync.Mutex     // guards the fields below it
 	repair  bool           // the next opening begins a new life of a disk that has lost writes
 	store   *backing.Store // nil while it is not open
+	gate    *gate.Storage  // before the store, which limits its I/O; nil while it is not open
 	opening *opening       // nil while it is not being opened
 	problem *api.Error
 	reason  string // it is not offered, as peers see it
@@ -179,7 +181,7 @@ func (r *Exporter) open(e *export) {
 	o := &opening{known: make(chan struct{}), over: make(chan struct{})}
 	o.answered = sync.OnceFunc(func() { close(o.known) })
 	e.opening = o
-	opt := backing.Options{ReadOnly: c.ReadOnly, Records: RecordsDir(r.cfg.StateDir), Repair: e.repair, Admit: func(disk block.ID) error { return r.reserveDisk(e, disk) }}
+	opt := backing.Options{ReadOnly: c.ReadOnly, NoFollow: c.Volume && c.InDirectory, Records: RecordsDir(r.cfg.StateDir), Repair: e.repair, Admit: func(disk block.ID) error { return r.reserveDisk(e, disk) }}
 	e.repair = false // a failure has to be repaired anew
 	late := time.AfterFunc(storageTime, func() { r.noteLate(e, o) })
 	before := r.closingStorage()
@@ -228,8 +230,11 @@ func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error)
 	}
 	e.opening = nil
 	c := r.declared(e)
+	var g *gate.Storage
 	if err == nil {
-		err = r.server.AddExport(rnbd.Export{Name: c.Name, Storage: store, ReadOnly: c.ReadOnly || c.LUN, Allow: r.cfg.Identities(c),
+		g = gate.New(store, c.Volume)
+		g.SetLimits(c.QoS)
+		err = r.server.AddExport(rnbd.Export{Name: c.Name, Storage: g, ReadOnly: c.ReadOnly || c.LUN, Allow: r.cfg.Identities(c), Readers: r.readers(c),
 			Writers: writersOf[c.Writers], Trust: r.cfg.Trust(c), Partition: c.Partition})
 	}
 	if err != nil {
@@ -237,10 +242,10 @@ func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error)
 		e.failedLocked(r, c, err)
 		return false
 	}
-	e.store, e.problem, e.reason = store, nil, ""
+	e.store, e.gate, e.problem, e.reason = store, g, nil, ""
 	r.log.Info("export is offered", "export", c.Name, "path", c.Path, "bytes", store.Size(), "read_only", c.ReadOnly, "allowed", c.Allow)
 	if c.LUN {
-		r.cfg.LUNOpened(c.Name, store)
+		r.cfg.LUNOpened(c.Name, g)
 	}
 	r.logRecord(c.Name, store)
 	if w := errorPolicyWarning(c.Name, store); w != nil {
@@ -343,12 +348,17 @@ func (r *Exporter) changeExport(e *export, n config.Export) {
 	if e.store == nil {
 		return
 	}
+	e.gate.SetLimits(n.QoS)
 	allow := r.cfg.Identities(n)
-	if err := r.server.SetAllow(n.Name, allow, false); err != nil {
+	// Who may only read is known before who may open it.
+	if err := errors.Join(r.server.SetReaders(n.Name, r.readers(n)), r.server.SetAllow(n.Name, allow, false)); err != nil {
 		r.log.Warn("cannot change who may attach an export", "export", n.Name, "error", err)
 	}
 	if err := r.server.SetWriters(n.Name, writersOf[n.Writers]); err != nil {
 		r.log.Warn("cannot change how many may write to an export", "export", n.Name, "error", err)
+	}
+	if n.Volume {
+		return // whoever disallows a peer fences it then, and ends what it still has open
 	}
 	for _, id := range r.cfg.Identities(c) {
 		if !slices.Contains(allow, id) {
@@ -387,7 +397,16 @@ func (r *Exporter) applyAllowed(e *export, c config.Export) error {
 		r.server.Await(c.Name, c.Partition, allow, e.reason)
 		return nil
 	}
-	return errors.Join(r.server.SetAllow(c.Name, allow, false), r.server.SetTrust(c.Name, r.cfg.Trust(c)))
+	return errors.Join(r.server.SetReaders(c.Name, r.readers(c)), r.server.SetAllow(c.Name, allow, false), r.server.SetTrust(c.Name, r.cfg.Trust(c)))
+}
+
+// readers are the identities that an export lets read only.
+func (r *Exporter) readers(c config.Export) []transport.Identity {
+	if len(c.Readers) == 0 {
+		return nil
+	}
+	c.Allow = c.Readers
+	return r.cfg.Identities(c)
 }
 
 func (r *Exporter) list() []*export {

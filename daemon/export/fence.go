@@ -33,6 +33,8 @@ func (r *Exporter) Fence(ctx context.Context, name string, q api.FenceRequest) (
 	known := len(r.cfg.Identities(config.Export{Allow: []string{q.Peer}})) > 0
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	stop := r.hurry(name)
+	defer stop()
 	f, err := r.server.Fence(ctx, name, func(t rnbd.Token) bool {
 		hit := of(t)
 		known = known || hit
@@ -74,4 +76,17 @@ func (r *Exporter) tokensOf(peer string) func(rnbd.Token) bool {
 	return func(t rnbd.Token) bool {
 		return cmp.Or(r.cfg.NameOf(t.Peer), t.Name) == peer || t.Peer == identity
 	}
+}
+
+// hurry has I/O go on that waits for the limits of an export, until stop is called: who fences waits for no tokens.
+func (r *Exporter) hurry(name string) (stop func()) {
+	e := r.find(name)
+	if e == nil {
+		return func() {}
+	}
+	_, g := e.openGate()
+	if g == nil {
+		return func() {}
+	}
+	return g.Hurry()
 }

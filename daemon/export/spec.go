@@ -24,10 +24,14 @@ func Declaration(s api.ExportSpec) (config.Export, error) {
 			return config.Export{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("writers %q %s", s.Writers, err)}
 		}
 	}
-	return config.Export{Name: s.Name, Path: s.Path, ReadOnly: s.ReadOnly, Writers: config.ParseWriters(s.Writers), Allow: slices.Compact(allow), Trust: config.Trust(s.Trust), Partition: s.Partition, Label: s.Label}, nil
+	qos, err := config.LimitsOf(s.QoS)
+	if err != nil {
+		return config.Export{}, err
+	}
+	return config.Export{Name: s.Name, Path: s.Path, ReadOnly: s.ReadOnly, Writers: config.ParseWriters(s.Writers), Allow: slices.Compact(allow), Trust: config.Trust(s.Trust), Partition: s.Partition, Label: s.Label, QoS: qos}, nil
 }
 
 // Spec is the reverse of Declaration.
 func Spec(e config.Export) api.ExportSpec {
-	return api.ExportSpec{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Writers: string(e.Writers), Allow: append([]string{}, e.Allow...), Trust: string(e.Trust), Partition: e.Partition, Label: e.Label}
+	return api.ExportSpec{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Writers: string(e.Writers), Allow: append([]string{}, e.Allow...), Trust: string(e.Trust), Partition: e.Partition, Label: e.Label, QoS: config.QoSOf(e.QoS)}
 }

@@ -151,7 +151,7 @@ func (r *Exporter) closeStorage(e *export, remove func(name string) (end func() 
 	e.resizeCall.abandon(func(error) {})
 	e.mu.Lock()
 	store, opening := e.store, e.opening
-	e.store, e.opening, e.gone = nil, nil, true
+	e.store, e.gate, e.opening, e.gone = nil, nil, nil, true
 	e.mu.Unlock()
 	if opening != nil {
 		opening.answered()

@@ -128,6 +128,14 @@ const (
 	PacketChecksum    // a packet of SCTP that was damaged on its way is dropped
 	SegmentOrder      // over SCTP a message is delivered when all before it are in their place
 
+	// What pools and volumes promise (docs/security.md).
+
+	PoolManager   // a pool is managed by whom it names
+	PoolDirectory // nobody else puts anything into a pool's directory, and no link leads out of it
+	VolumeLease   // a volume has one writer before and after it is published to another peer
+	VolumeQuota   // a pool has so many volumes
+	ManageShare   // a peer has so many requests under way
+
 	// What the directory's trust model promises (docs/security.md).
 
 	SAKey           // a wrong SA_Key is dropped
