@@ -38,7 +38,7 @@ func client(t *testing.T, s *rdmaServer, kind byte, v variant, size int) *rdmaCl
 func TestRDMAContendersDoWhatTheyMeasure(t *testing.T) {
 	marked := markedReads
 	marked.name = "markers to the client"
-	for _, v := range []variant{largeCRC, largeNoCRC, smallCRC, spinning, marked} {
+	for _, v := range []variant{largeCRC, largeNoCRC, smallCRC, spinning, marked, headersOf, allOf} {
 		t.Run(v.name, func(t *testing.T) { exerciseContenders(t, server(t, variant{spin: v.spin}), v) })
 	}
 	t.Run(overSCTP.name, func(t *testing.T) { exerciseContenders(t, server(t, overSCTP), overSCTP) })

@@ -33,6 +33,9 @@ func streamContenders(_ *bench, d time.Duration) map[string]streamContender {
 			add(rdma, "Write "+size.name+", "+v.name, rdmaStreams(rdma, v, 1, size.bytes, targetSize))
 		}
 	}
+	for _, v := range []variant{headersOf, allOf} {
+		add(rdma, "Write 64 KiB, "+v.name, rdmaStreams(rdma, v, 1, 64<<10, targetSize))
+	}
 	add(tcp, "tcp ping-pong", tcpPingPong(tcp, 64))
 	add(rdma, "ping-pong", rdmaPingPong(rdma, largeCRC, 64))
 	add(spins, "spinning ping-pong", onOneProcessor(rdmaPingPong(spins, spinning, 64)))

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -13,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/daemon/capture"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -53,6 +56,8 @@ type variant struct {
 	spin time.Duration
 	// polls: this end of a ping-pong polls.
 	polls polls
+	// captured: what this end sends and receives is captured, for nobody to read.
+	captured, payload bool
 	// protector: nil is whatever transportFor admits.
 	protector transport.Protector
 }
@@ -129,6 +134,9 @@ var (
 	largeNoCRC = variant{name: "large FPDUs, CRC off", noCRC: true, large: largeFPDU}
 	spinning   = variant{name: "spinning, CRC on", spin: spinTime}
 	smallCRC   = variant{name: "1460-byte FPDUs, CRC on", emss: 1460}
+	// headersOf and allOf are largeCRC, captured.
+	headersOf = variant{name: "headers captured", large: largeFPDU, captured: true}
+	allOf     = variant{name: "all captured", large: largeFPDU, captured: true, payload: true}
 )
 
 // transportFor admits peers of this host on loopback, and on another address,
@@ -161,6 +169,7 @@ type rdmaHome struct {
 	remote    netip.AddrPort
 	transport *transport.Config
 	v         variant
+	captured  func() error // ends the capture; nil: there is none
 }
 
 func newRDMAHome(addr string, v variant) (*rdmaHome, error) {
@@ -177,10 +186,36 @@ func newRDMAHome(addr string, v variant) (*rdmaHome, error) {
 		h.dev.Close()
 		return nil, err
 	}
+	if v.captured {
+		if h.captured, err = discardCapture(h.dev, v.payload); err != nil {
+			h.dev.Close()
+			return nil, err
+		}
+	}
 	return h, nil
 }
 
-func (h *rdmaHome) Close() error { return h.dev.Close() }
+func (h *rdmaHome) Close() error {
+	if h.captured != nil {
+		return errors.Join(h.captured(), h.dev.Close())
+	}
+	return h.dev.Close()
+}
+
+// discardCapture captures the streams of a device until it is told to end.
+func discardCapture(dev *verbs.Device, payload bool) (end func() error, err error) {
+	about := capture.About{Payload: payload, Name: func(string) string { return "" }}
+	c, err := capture.New(dev.Tap()).Begin(about, "", os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(context.Background(), io.Discard, func() error { return nil }) }()
+	return func() error {
+		c.End()
+		return <-ended
+	}, nil
+}
 
 // rdmaClient is the measuring end of one stream.
 type rdmaClient struct {
