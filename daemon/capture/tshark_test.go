@@ -2,13 +2,20 @@ package capture
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/tap"
+	"github.com/ironwarp/ironwarp/internal/crc32c"
+	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -132,3 +139,53 @@ func TestWiresharkUnderstands(t *testing.T) {
 
 // marked is TCP with markers in both directions.
 var marked = verbs.Setup{Markers: true, EMSS: func() int { return 1448 }}
+
+// What hostile peers send makes no dissector of ours fail: neither what is cut short, nor what says it is longer than it is, nor
+// noise. Streams say that they are RTRS's, or say nothing.
+func TestPluginOutlivesAnything(t *testing.T) {
+	var x tap.Tap
+	r := NewRing("", true)
+	x.Attach(r)
+	random := rand.New(rand.NewPCG(1, 2))
+	rtrs := append([]byte{0, 0, 0xbd, 0x1b}, make([]byte, 52)...)
+	answer := append([]byte{0xbd, 0x1b}, make([]byte, 54)...)
+	for i := range 60 {
+		f := newFake(&x, "beta", 2+i)
+		switch i % 3 {
+		case 0:
+			f.SetRequest(must((&mpa.Frame{CRC: true, Revision: 1, PrivateData: rtrs}).Append(nil)))
+			f.SetReply(must((&mpa.Frame{Reply: true, CRC: true, Revision: 1, PrivateData: answer}).Append(nil)))
+		case 1:
+			f.SetRequest(must((&mpa.Frame{CRC: true, Revision: 1, PrivateData: rtrs[:random.IntN(len(rtrs))]}).Append(nil)))
+		}
+		for range 20 {
+			body := make([]byte, random.IntN(400))
+			for j := range body {
+				body[j] = byte(random.UintN(1 << random.UintN(9)))
+			}
+			op := byte(0x40 | random.UintN(12))
+			seg := ddp.AppendUntagged(nil, true, op, 0, 0, 1, 0)
+			if op == 0x40 || op == 0x42 {
+				seg = ddp.AppendTagged(nil, true, op, 1, 0)
+			}
+			visible := lengthLen + len(seg)
+			b := append(append(binary.BigEndian.AppendUint16(nil, uint16(len(seg)+len(body))), seg...), body...)
+			b = append(b, make([]byte, -len(b)&3)...)
+			b = binary.LittleEndian.AppendUint32(b, crc32c.Checksum(b))
+			f.Show(&tap.Record{Sent: random.IntN(2) == 0, Bytes: [][]byte{b}, Length: len(b), Visible: visible})
+		}
+	}
+	for _, chunk := range [][]byte{{0, 0}, {0, 0, 0, 1}, {0, 1, 0, 9, 1, 2, 3}, {0, 0, 0, 5, 0}, append([]byte{0, 0, 0, 5, 0, 0, 0, 0}, rtrs...), append([]byte{0, 0, 0, 6, 0, 0, 0, 0}, answer[:40]...), {0, 1, 0x41}, bytes.Repeat([]byte{0x41}, 30)} {
+		for _, kind := range []tap.Kind{tap.Control, tap.Data} {
+			l := &tap.Link{Tap: &x, Protocol: tap.SCTP, Local: netip.MustParseAddrPort("192.0.2.1:40000"), Remote: netip.MustParseAddrPort("192.0.2.2:7471"), Peer: "beta"}
+			l.ShowChunk(&tap.Stream{}, kind, true, [][]byte{chunk}, len(chunk))
+		}
+	}
+	said := tshark(t, run(t, r), "-V", "-X", plugin)
+	if i := strings.Index(said, "Lua Error"); i >= 0 {
+		t.Errorf("tshark says: %s", said[max(0, i-1500):min(len(said), i+500)])
+	}
+	if strings.Count(said, "RTRS over iWARP") < 20 {
+		t.Error("nothing was taken for RTRS")
+	}
+}

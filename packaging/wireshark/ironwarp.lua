@@ -107,11 +107,17 @@ local f_sid = Field.new("sctp.data_sid")
 
 local sends = { [3] = "Send", [4] = "Send with Invalidate", [5] = "Send with SE", [6] = "Send with SE and Invalidate" }
 
+-- rdma has Wireshark dissect a DDP segment. Of one that is shorter than its headers say, it shows as much as there is, and says
+-- that it is malformed; that is no error of ours.
+local function rdma(seg, pinfo, tree)
+	pcall(ddp.call, ddp, seg, pinfo, tree)
+end
+
 -- headers dissects a DDP segment whose payload was cut off. Of a Send, Wireshark would take nothing for a message.
 local function headers(seg, pinfo, tree)
 	local what = seg:len() == 18 and seg(0, 1):uint() < 0x80 and sends[seg(1, 1):uint() % 16]
 	if not what then
-		ddp:call(seg, pinfo, tree)
+		rdma(seg, pinfo, tree)
 		return
 	end
 	local t = tree:add(p_cut, seg(), what)
@@ -431,7 +437,7 @@ local function segment(tvb, length, sid, pinfo, tree)
 	if length > tvb:len() then
 		headers(seg, pinfo, tree)
 	else
-		ddp:call(seg, pinfo, tree)
+		rdma(seg, pinfo, tree)
 	end
 	local s, from = session_of(pinfo, sid)
 	if s then ulp(s, s.from == from, seg, length - 2, pinfo, tree) end
