@@ -45,7 +45,7 @@ type Server struct {
 	streams chan struct{} // a place for each page that is open
 	viewed  atomic.Int64  // when somebody last asked for the page or closed it, in Unix seconds
 
-	headerTime, writeTime time.Duration // those of limits.go, but in tests
+	headerTime, writeTime, watchAgain time.Duration // those of limits.go, but in tests
 
 	mu      sync.Mutex // guards the fields below it; innermost
 	record  record
@@ -63,7 +63,7 @@ func New(opt Options) *Server {
 	}
 	opt.Host = line(opt.Host)
 	s := &Server{opt: opt, token: newToken(), pages: newPages(), log: opt.Log, streams: make(chan struct{}, maxStreams), changed: make(chan struct{}),
-		headerTime: headerTime, writeTime: writeTime}
+		headerTime: headerTime, writeTime: writeTime, watchAgain: watchAgain}
 	s.render(time.Now())
 	return s
 }
@@ -262,7 +262,7 @@ func (s *Server) watchSAs(ctx context.Context) {
 		if errors.Is(err, &api.Error{Code: api.CodeForbidden}) && !errors.Is(err, fs.ErrPermission) {
 			return
 		}
-		again.Reset(watchAgain)
+		again.Reset(s.watchAgain)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -363,6 +364,35 @@ func readEvents(t *testing.T, url string, ok func(id, text string) bool) {
 		}
 	}
 	t.Fatalf("the events end: %v", in.Err())
+}
+
+// forbidden is a daemon that lets its caller ask for its status alone.
+type forbidden struct {
+	source
+	watched atomic.Int32
+}
+
+func (f *forbidden) WatchSAs(context.Context, string, func(api.SAEvent)) error {
+	f.watched.Add(1)
+	return &api.Error{Code: api.CodeForbidden, Message: "ULP x may not ask for that"}
+}
+
+// A user who may see a part of the host sees that, and the daemon is asked for the rest once.
+func TestUserWhoMaySeeAPart(t *testing.T) {
+	src := &forbidden{}
+	src.set(api.Status{Attachments: []api.Attachment{{ULP: "lab", Peer: "beta", Export: "disk", State: api.AttachReady}}}, nil)
+	s, at := serve(t, src, func(s *Server) { s.watchAgain = time.Microsecond })
+	readEvents(t, "http://"+at+s.Path()+"events", func(id, text string) bool { return id == "disks" && strings.Contains(text, "beta/disk of lab") })
+	looks := 0
+	readEvents(t, "http://"+at+s.Path()+"events", func(string, string) bool {
+		_, changed := s.current()
+		<-changed
+		looks++
+		return looks > 20
+	})
+	if n := src.watched.Load(); n != 1 {
+		t.Errorf("the events of SAs were asked for %d times", n)
+	}
 }
 
 // An open page gets what changes, and only that; hostile names do not end an event.

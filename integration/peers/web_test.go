@@ -3,10 +3,13 @@ package peers
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,10 +23,18 @@ func (s *scene) servePage(n *node.Node) (address string) {
 	file := filepath.Join(n.Dir(), "page")
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var running sync.WaitGroup
+	cmd := n.Command(ctx, program.Path(s.t), "web", "--url-file", file, "--interval", "200ms")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	running.Go(func() {
-		out, err := n.Command(ctx, program.Path(s.t), "web", "--url-file", file, "--interval", "200ms").CombinedOutput()
-		if ctx.Err() == nil {
+		out, err := cmd.CombinedOutput()
+		if ctx.Err() == nil || !cmd.ProcessState.Success() {
 			s.t.Errorf("ironwarp web: %v: %s", err, out)
+		}
+		if token := filepath.Base(strings.TrimSuffix(address, "/")); strings.Contains(string(out), token) || len(token) < 20 {
+			s.t.Errorf("it has written the page's address, which is in the file: %s", out)
+		}
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			s.t.Errorf("the file of the address after the end: %v", err)
 		}
 	})
 	s.t.Cleanup(func() { cancel(); running.Wait() })
@@ -72,6 +83,7 @@ func TestPageShowsTheHostLive(t *testing.T) {
 		b.Evaluate(says("disks", "iB/s"), &is)
 		return is
 	})
+	b.Until("what reads take is there", `/read [\d.]+ (µs|ms)/.test(document.getElementById("disks").innerText)`)
 
 	if _, err := s.alpha.Ironwarp(t.Context(), nil, "sa", "delete", "beta"); err != nil {
 		t.Fatal(err)
