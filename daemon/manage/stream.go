@@ -81,6 +81,10 @@ func (s *stream) advance(ctx context.Context) error {
 	var wcs [1]verbs.WC
 	for s.cq.Poll(wcs[:]) == 0 {
 		if err := s.cq.Wait(ctx); err != nil {
+			// The stream may have ended just after it had brought what is waited for.
+			if s.cq.Poll(wcs[:]) > 0 {
+				break
+			}
 			return cmp.Or(context.Cause(ctx), err)
 		}
 	}
