@@ -193,7 +193,7 @@ func (t *thinPool) find(ctx context.Context, v storage) (r lvReport, ok bool, er
 
 func (t *thinPool) create(ctx context.Context, v storage, size int64) error {
 	_, err := t.run(ctx, "lvcreate", "--yes", "--type", "thin", "--thinpool", t.where(), "--virtualsize", bytesOf(size), "--name", lvName(v), "--addtag", lvTag(v),
-		"--wipesignatures", "n", "--zero", "n", "--setactivationskip", "n")
+		"--wipesignatures", "n", "--setactivationskip", "n")
 	return t.made(ctx, v, err)
 }
 
