@@ -12,6 +12,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asDaemon) != "" {
+		os.Exit(beDaemon())
+	}
 	// ginkgo, below csi-sanity, waits for Ctrl-C as long as the process lives.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/onsi/ginkgo/v2/internal/interrupt_handler.(*InterruptHandler).registerForInterrupts.func2"))
 }
@@ -62,11 +65,24 @@ func judge(t *testing.T, dir, endpoint string) {
 	sanity.Test(t, c)
 }
 
-// The driver keeps the specification, as csi-sanity reads it.
+// The driver keeps the specification, as csi-sanity reads it: over the daemons of a storage host and of a node, or where these have
+// no pool that makes snapshots, over a double. csi-sanity runs once in a process.
 func TestSanity(t *testing.T) {
-	dir := shortDir(t)
-	mounter, _ := newMounts()
-	endpoint := serve(t, dir, newDouble(), Config{Version: "test", Controller: true, Hosts: []Host{{Name: "store"}}, Node: true, NodeID: "node", BaseDir: dir,
-		StateDir: filepath.Join(dir, "state"), mounter: mounter, sockets: true})
-	judge(t, dir, endpoint)
+	judged := false
+	t.Run("daemons", func(t *testing.T) {
+		_, nodes := newStore(t, fileSystem(t), "node")
+		dir := shortDir(t)
+		endpoint := nodes[0].plugin(t, dir, true, false)
+		judged = true
+		judge(t, dir, endpoint)
+	})
+	if judged {
+		return
+	}
+	t.Run("double", func(t *testing.T) {
+		dir := shortDir(t)
+		mounter, _ := newMounts()
+		judge(t, dir, serve(t, dir, newDouble(), Config{Version: "test", Controller: true, Hosts: []Host{{Name: "store"}}, Node: true, NodeID: "node", BaseDir: dir,
+			StateDir: filepath.Join(dir, "state"), mounter: mounter, sockets: true}))
+	})
 }
