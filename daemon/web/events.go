@@ -62,6 +62,12 @@ func things(st *api.Status) map[string]thing {
 	for _, s := range st.TargetSessions {
 		add("logged in", nil, "initiator %s (session %s)", s.Initiator, s.ID)
 	}
+	for _, s := range st.NVMe {
+		add(s.State, s.Problem, "subsystem %s", s.Name)
+	}
+	for _, c := range st.Captures {
+		add("running", nil, "capture %d of %s by process %d", c.ID, cmp.Or(c.Peer, "all peers"), c.PID)
+	}
 	for _, b := range st.Blocks {
 		add("blocked", &api.Error{Message: b.Why}, "peer %s at %s", b.Peer, b.Address)
 	}

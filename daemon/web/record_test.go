@@ -56,6 +56,10 @@ func TestChangesAreEvents(t *testing.T) {
 		{"a blocked peer", func(st *api.Status) {
 			st.Blocks = []api.Block{{Peer: "beta", Address: "192.0.2.1", Why: "too many streams"}}
 		}, []string{"bad peer beta at 192.0.2.1: blocked: too many streams"}},
+		{"a capture", func(st *api.Status) { st.Captures = []api.Capture{{ID: 3, Peer: "beta", PID: 9}} }, []string{"good capture 3 of beta by process 9: running"}},
+		{"a subsystem", func(st *api.Status) {
+			st.NVMe = []api.NVMeSubsystem{{NVMeSubsystemSpec: api.NVMeSubsystemSpec{Name: "n"}, State: api.TargetWaiting}}
+		}, []string{"warn subsystem n: waiting"}},
 		{"another master", func(st *api.Status) { st.Fabric.Master = "m2" }, []string{"warn the fabric's master: m2, was m1"}},
 		{"another daemon", func(st *api.Status) { st.Info.PID = 8 }, []string{"warn the daemon was started again, as process 8"}},
 	} {

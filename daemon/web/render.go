@@ -21,7 +21,7 @@ type section struct {
 }
 
 // sections are the parts of the page in their order, each a template of that name.
-var sections = []string{"state", "troubles", "disks", "exports", "targets", "initiators", "peers", "sas", "paths", "partitions", "fabric", "events", "doctor"}
+var sections = []string{"state", "troubles", "disks", "exports", "targets", "initiators", "nvme", "peers", "sas", "paths", "partitions", "fabric", "events", "doctor"}
 
 // pages are the templates. What they show is escaped by html/template for where it stands.
 type pages struct{ all *template.Template }

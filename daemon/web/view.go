@@ -57,6 +57,7 @@ func (v view) Tiles() (tiles []tile) {
 	count("disks ready", len(v.Attachments), countOf(v.Attachments, func(a api.Attachment) bool { return a.State == api.AttachReady }))
 	count("exports ready", len(v.Exports), countOf(v.Exports, func(e api.Export) bool { return e.State == api.ExportReady }))
 	count("targets ready", len(v.Targets), countOf(v.Targets, func(t api.Target) bool { return kindOf(t.State) == "good" }))
+	count("NVM subsystems ready", len(v.NVMe), countOf(v.NVMe, func(s api.NVMeSubsystem) bool { return kindOf(s.State) == "good" }))
 	if n := len(v.SAs); n > 0 {
 		tiles = append(tiles, tile{"child SAs", strconv.Itoa(n), ""})
 	}
@@ -123,6 +124,19 @@ func (v view) Troubles() (all []trouble) {
 	}
 	for _, t := range v.Targets {
 		add(t.Problem, "target %s", t.Name)
+	}
+	for _, s := range v.NVMe {
+		add(s.Problem, "subsystem %s", s.Name)
+		for _, u := range s.Units {
+			add(u.Problem, "namespace %d of subsystem %s", u.NSID, s.Name)
+		}
+	}
+	for _, c := range v.Captures {
+		what := "headers"
+		if c.Payload {
+			what = "headers and payload"
+		}
+		add(&api.Error{Message: fmt.Sprintf("process %d reads %s of %s in clear", c.PID, what, cmp.Or(c.Peer, "all peers"))}, "capture %d runs", c.ID)
 	}
 	for _, b := range v.Blocks {
 		add(&api.Error{Message: "it is kept out until " + b.Until.Format(time.TimeOnly) + because(b.Why)}, "peer %s is blocked", b.Peer)
