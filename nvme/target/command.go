@@ -149,7 +149,7 @@ func (k *command) take(n uint32, ready func(*command)) {
 			k.fail(nvme.SGLOffsetInvalid | nvme.DNR)
 			return
 		}
-		k.buf = k.data[from:][:n]
+		k.buf = k.data[from : from+uint64(n)]
 		ready(k)
 	case nvme.KeyedBlock, nvme.KeyedBlockInvalidate:
 		k.n, k.ready = n, ready

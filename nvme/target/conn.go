@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/fifo"
 	"github.com/ironwarp/ironwarp/nvme"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -65,7 +64,7 @@ type conn struct {
 	waiting fifo.Queue[*command]  // for memory
 	fetches fifo.Queue[*command]  // for a Read
 	reads   fifo.Queue[time.Time] // when those under way began, in their order
-	queues  map[*Namespace]block.Queue
+	queues  map[*Namespace]*nexus
 }
 
 // accept takes a connection. It fails as verbs.ConnRequest.Accept does, and where the request is none; the peer has been
@@ -89,7 +88,7 @@ func (s *Server) accept(ctx context.Context, r *verbs.ConnRequest, ulp *verbs.UL
 		return nil, errors.Join(fmt.Errorf("nvme: the request of %v is refused, for reason %d", r.Flow().Remote, why), r.Reject(ctx, nvme.AppendConnectReject(nil, why)))
 	}
 	f := r.Flow()
-	c := &conn{srv: s, ulp: ulp, asked: q, depth: int(q.SendQueue) + 1, paused: r.Protection().Paused, queues: map[*Namespace]block.Queue{},
+	c := &conn{srv: s, ulp: ulp, asked: q, depth: int(q.SendQueue) + 1, paused: r.Protection().Paused, queues: map[*Namespace]*nexus{},
 		origin: Origin{string(r.Protection().Peer()), unmapped(f.Local), unmapped(f.Remote)}}
 	c.settled.L = &c.mu
 	if err = c.equip(); err == nil {
@@ -259,7 +258,7 @@ func (c *conn) checkAge() {
 }
 
 // queue is the connection's queue to a namespace.
-func (c *conn) queue(ns *Namespace) block.Queue {
+func (c *conn) queue(ns *Namespace) *nexus {
 	c.mu.Lock()
 	q := c.queues[ns]
 	c.mu.Unlock()

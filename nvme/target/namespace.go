@@ -44,7 +44,7 @@ type Namespace struct {
 	editing sync.Mutex // one reservation command at a time; taken before mu
 
 	mu      sync.Mutex // guards the fields below it; taken after controller.mu
-	queues  []block.Queue
+	queues  []*nexus
 	running map[block.ID]int // commands at the storage, by hosts
 	all     int              // of them
 	gone    bool
@@ -95,8 +95,11 @@ func (n *Namespace) describe() []byte {
 	return d.Append(nil)
 }
 
-func (n *Namespace) newQueue(afterBatch func()) block.Queue {
-	q := n.cfg.Medium.NewQueue(afterBatch)
+// nexus is a connection's queue to a namespace.
+type nexus struct{ block.Queue }
+
+func (n *Namespace) newQueue(afterBatch func()) *nexus {
+	q := &nexus{n.cfg.Medium.NewQueue(afterBatch)}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.queues = append(n.queues, q)
@@ -104,10 +107,10 @@ func (n *Namespace) newQueue(afterBatch func()) block.Queue {
 }
 
 // forget forgets a queue that is closed.
-func (n *Namespace) forget(q block.Queue) {
+func (n *Namespace) forget(q *nexus) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.queues = slices.DeleteFunc(n.queues, func(o block.Queue) bool { return o == q })
+	n.queues = slices.DeleteFunc(n.queues, func(o *nexus) bool { return o == q })
 }
 
 // begin begins a command of a host.
