@@ -134,6 +134,30 @@ func TestPackages(t *testing.T) {
 			t.Errorf("%s is gone, and was there before", strings.TrimSpace(line))
 		}
 	}
+	rpmScripts(t, beta, debs)
+}
+
+// rpmScripts installs, upgrades and removes the rpm by Debian's rpm, which runs its scripts: no machine is at hand where
+// it is at home.
+func rpmScripts(t *testing.T, m *machine.Machine, built string) {
+	t.Helper()
+	follow(t, m, []string{"apt-get install -y --no-install-recommends rpm"})
+	for _, v := range []string{earlier, later} {
+		found, err := filepath.Glob(filepath.Join(built, v, "ironwarp-[0-9]*.rpm"))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%v, %v", found, err)
+		}
+		m.Put(t, found[0], "/srv/"+v+".rpm", 0o644)
+	}
+	const rpm = "rpm --nodeps --force-debian "
+	m.Must(t, rpm+"-i /srv/"+earlier+".rpm; systemctl is-enabled ironwarp.service; ! systemctl is-active ironwarp; systemctl start ironwarp; echo '# mine' >>/etc/ironwarp/ironwarp.yaml")
+	pid := m.Must(t, "systemctl show -P MainPID ironwarp")
+	m.Must(t, rpm+"-U /srv/"+later+".rpm; tail -n 1 /etc/ironwarp/ironwarp.yaml | grep -x '# mine'; systemctl is-active ironwarp; systemctl is-enabled ironwarp")
+	if now := m.Must(t, "systemctl show -P MainPID ironwarp"); now != pid {
+		t.Errorf("the rpm's upgrade has restarted the daemon: process %s, before it %s", now, pid)
+	}
+	speaks(t, m, later, earlier)
+	m.Must(t, rpm+"-e ironwarp; ! systemctl is-active ironwarp; ! pgrep -x ironwarp; test ! -e /usr/bin/ironwarp; test ! -e /run/ironwarp; ! ls /etc/systemd/system/*.wants/ironwarp.*; tail -n 1 /etc/ironwarp/ironwarp.yaml.rpmsave | grep -x '# mine'")
 }
 
 // speaks fails the test unless the command and the daemon of a machine are of these versions.
