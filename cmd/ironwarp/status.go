@@ -154,6 +154,7 @@ func (w *ironwarp) statusPage(st api.Status) {
 	section(w, st.NVMe, w.nvmeTable)
 	section(w, st.TargetSessions, w.targetSessionTable)
 	section(w, st.Exports, w.exportTable)
+	section(w, st.Pools, w.poolTable)
 }
 
 // section prints a table behind an empty line, unless there is nothing to print.

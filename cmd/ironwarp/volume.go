@@ -89,15 +89,19 @@ func (w *ironwarp) poolList(c *cli.Context) error {
 			w.printf("no pools; pools: in the configuration declares them\n")
 			return
 		}
-		t := w.sheet("pool", "driver", ">size", ">used", ">free", ">volumes", "alarm", "managed by", "?where")
-		for _, p := range pools {
-			t.row(p.Name, p.Driver, bytesText(float64(p.Size)), bytesText(float64(p.Used)), bytesText(float64(p.Free)), p.Volumes, w.alarmText(p.Alarm), orDash(strings.Join(p.Manage, " ")), p.Where)
-		}
-		t.print()
-		for _, p := range pools {
-			w.problem(p.Problem)
-		}
+		w.poolTable(pools)
 	})
+}
+
+func (w *ironwarp) poolTable(pools []api.Pool) {
+	t := w.sheet("pool", "driver", ">size", ">used", ">free", ">volumes", "alarm", "managed by", "?where")
+	for _, p := range pools {
+		t.row(p.Name, p.Driver, bytesText(float64(p.Size)), bytesText(float64(p.Used)), bytesText(float64(p.Free)), p.Volumes, w.alarmText(p.Alarm), orDash(strings.Join(p.Manage, " ")), p.Where)
+	}
+	t.print()
+	for _, p := range pools {
+		w.problem(p.Problem)
+	}
 }
 
 func (w *ironwarp) alarmText(percent int) string {

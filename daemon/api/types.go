@@ -382,6 +382,7 @@ type Status struct {
 	Streams        []Stream        `json:"streams"`
 	Sessions       []Session       `json:"sessions"`
 	Exports        []Export        `json:"exports"`
+	Pools          []Pool          `json:"pools"`
 	Targets        []Target        `json:"targets"`
 	NVMe           []NVMeSubsystem `json:"nvme"`
 	Portals        []Listener      `json:"portals"` // where iSCSI initiators may come

@@ -169,16 +169,37 @@ func (x *Volumes) ShowPool(ctx context.Context, name string) (api.Pool, error) {
 
 func (x *Volumes) describePool(ctx context.Context, p *pool) api.Pool {
 	u, err := p.driver.usage(ctx)
+	n := x.count(p.config().Name)
 	p.mu.Lock()
-	v := api.Pool{Name: p.cfg.Name, Driver: p.cfg.Driver, Where: p.cfg.Where(), Quota: p.cfg.MaxVolumes, Manage: append([]string{}, p.cfg.Manage...), Features: append([]string{}, p.features...),
-		Problem: p.problem, Size: u.size, Free: u.free, Used: u.size - u.free}
+	defer p.mu.Unlock()
+	v := p.stateLocked(u, n)
 	if err != nil && v.Problem == nil {
 		v.Problem = apiError(err)
 	}
-	v.Alarm = crossed(u.percent(), p.cfg.Alarms)
-	p.mu.Unlock()
-	v.Volumes = x.count(v.Name)
 	return v
+}
+
+// States describes all pools by the last look at each, without asking their storage, by name.
+func (x *Volumes) States() []api.Pool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out := make([]api.Pool, 0, len(x.pools))
+	for _, p := range x.pools {
+		out = append(out, p.state(x.countLocked(p.config().Name)))
+	}
+	slices.SortFunc(out, func(a, b api.Pool) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+func (p *pool) state(volumes int) api.Pool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stateLocked(p.usage, volumes)
+}
+
+func (p *pool) stateLocked(u usage, volumes int) api.Pool {
+	return api.Pool{Name: p.cfg.Name, Driver: p.cfg.Driver, Where: p.cfg.Where(), Quota: p.cfg.MaxVolumes, Manage: append([]string{}, p.cfg.Manage...), Features: append([]string{}, p.features...),
+		Problem: p.problem, Size: u.size, Free: u.free, Used: u.size - u.free, Alarm: crossed(u.percent(), p.cfg.Alarms), Volumes: volumes}
 }
 
 // count is how many volumes and snapshots of a pool there are, those included that are being made or removed.

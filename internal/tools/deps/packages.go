@@ -23,6 +23,8 @@ var (
 	tcpdump    = debPackage{"tcpdump", []string{"tcpdump"}, "captures what is on the wire"}
 	tshark     = debPackage{"tshark", []string{"tshark"}, "an independent dissector of what is on the wire"}
 	e2fsprogs  = debPackage{"e2fsprogs", []string{"mke2fs", "e2fsck"}, "makes and checks ext4 images"}
+	xfsprogs   = debPackage{"xfsprogs", []string{"mkfs.xfs"}, "makes the file systems of pools"}
+	btrfsProgs = debPackage{"btrfs-progs", []string{"mkfs.btrfs"}, "makes the file systems of pools"}
 	fio        = debPackage{"fio", []string{"fio"}, "load and verification over NBD"}
 	faketime   = debPackage{"faketime", []string{"/usr/lib/*/faketime/libfaketimeMT.so.1"}, "a clock for strongSwan that tests can move"}
 	libnbd     = debPackage{"libnbd-bin", []string{"nbdcopy", "nbdinfo"}, "an independent NBD client"}
@@ -72,7 +74,7 @@ var (
 
 // sets names what each make target needs.
 var sets = map[string][]debPackage{
-	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, libiscsi, qemuBlock, bootstrap, netbase, zsh, fish, checkpol, semodule, polcore, secilc, setools, chromium, lintian, rpm, reprepro, skopeo},
+	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, libiscsi, qemuBlock, bootstrap, netbase, zsh, fish, checkpol, semodule, polcore, secilc, setools, chromium, lintian, rpm, reprepro, skopeo, xfsprogs, btrfsProgs},
 	"demo":     {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, e2fsprogs, fio, libnbd, cc, libc, ibverbsDev, rdmacmDev, rdmacm, perftest},
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
 	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, ibverbsDev, rdmacmDev, perftest, openISCSI, libiscsi},
