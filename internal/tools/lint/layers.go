@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"iscsi/tcp", "iser", "scsi/lu", "nvme/nvmetest"}, // rooms of iscsi/target: none knows another
 	{"iscsi/initiator"},
 	{"nbd", "vhost", "rnbd"}, // they meet in block.Device
-	{"block/backing"},
+	{"block/backing", "block/gate"},
 	{"nvme"},
 	{"block"},
 	{"iscsi", "scsi"},
