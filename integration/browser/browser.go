@@ -49,14 +49,15 @@ func Need(t testing.TB) {
 	}
 }
 
-// Start starts a Chromium that ends with the test. command makes its command: that of a network namespace, for one.
-func Start(t testing.TB, command func(ctx context.Context, name string, args ...string) *exec.Cmd) *Browser {
+// Start starts a Chromium that ends with the test. command makes its command: that of a network namespace, for one. more are further
+// flags.
+func Start(t testing.TB, command func(ctx context.Context, name string, args ...string) *exec.Cmd, more ...string) *Browser {
 	t.Helper()
 	Need(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	home := t.TempDir()
-	cmd := command(ctx, Name, "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions", "--hide-scrollbars", "--user-data-dir="+filepath.Join(home, "profile"), "about:blank")
+	cmd := command(ctx, Name, append(more, "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions", "--hide-scrollbars", "--user-data-dir="+filepath.Join(home, "profile"), "about:blank")...)
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
