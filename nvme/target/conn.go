@@ -119,7 +119,9 @@ func (c *conn) equip() (err error) {
 	if c.cq, err = c.ulp.CreateCQ(c.sends()+c.receives(), c); err != nil {
 		return err
 	}
-	c.ring, err = c.pd.RegisterMR(make([]byte, c.receives()*capsuleLen), verbs.LocalWrite)
+	if c.ring, err = c.pd.RegisterMR(make([]byte, c.receives()*capsuleLen), verbs.LocalWrite); err == nil {
+		c.srv.memory.Add(int64(c.ring.Len()))
+	}
 	return err
 }
 
@@ -228,6 +230,7 @@ func (c *conn) free() {
 	c.emptyLocked()
 	c.mu.Unlock()
 	if c.ring != nil {
+		c.srv.memory.Add(-int64(c.ring.Len()))
 		c.ring.Deregister()
 	}
 	if c.cq != nil {

@@ -99,11 +99,8 @@ func (s *Server) connectAdmin(c *conn, q nvme.ConnectCommand, d nvme.ConnectData
 		return nil, badParameter(nvme.OffsetController, true, "controllers are dynamic here")
 	}
 	x := newController(s, c, d)
-	if !x.setKeepAlive(q.KATO) {
+	if q.KATO > maxKeepAlive {
 		return nil, &refusal{nvme.ConnectInvalid | nvme.DNR, nvme.InvalidParameter(48, false), "the keep alive timeout is too long"}
-	}
-	if d.SubsystemNQN == nvme.DiscoveryNQN && q.KATO == 0 {
-		x.setKeepAlive(uint32(discoveryTime.Milliseconds()))
 	}
 	if d.SubsystemNQN != nvme.DiscoveryNQN {
 		s.mu.Lock()
@@ -147,6 +144,10 @@ func (s *Server) connectAdmin(c *conn, q nvme.ConnectCommand, d nvme.ConnectData
 		return x, nil // the connection is over: nobody gets the answer
 	}
 	s.pendingEnded(c.origin)
+	if x.sub == nil && q.KATO == 0 {
+		q.KATO = uint32(discoveryTime.Milliseconds())
+	}
+	x.setKeepAlive(q.KATO)
 	if x.sub != nil {
 		x.sub.logins.Add(1)
 	}
@@ -208,7 +209,7 @@ func (s *Server) connectIO(c *conn, q nvme.ConnectCommand, d nvme.ConnectData) (
 		return nil, badParameter(nvme.OffsetQID, false, "there are not so many queues")
 	}
 	if st := x.add(c, q); st != nvme.Success {
-		return nil, &refusal{st, 0, "the queue exists, or the controller ends"}
+		return nil, &refusal{st, 0, "the queue exists, or one from before a reset has not come to its end, or the controller has"}
 	}
 	s.pendingEnded(c.origin)
 	return x, nil

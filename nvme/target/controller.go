@@ -89,11 +89,9 @@ func (x *controller) checkKeepAlive() {
 	left := x.kato - silent
 	admin := x.queues[0]
 	switch {
-	case x.ended || x.timer == nil:
+	case x.ended || x.timer == nil || admin == nil:
 		x.mu.Unlock()
 		return
-	case admin == nil:
-		left = x.kato
 	case admin.paused():
 		left = max(left, time.Second)
 	}
@@ -171,10 +169,14 @@ func (x *controller) finish() {
 	close(x.over)
 }
 
-// add adds a queue. It fails if there is one of that number, and if the controller or the connection is over.
+// add adds a queue. It fails if there is one of that number, if the controller or the connection is over, and while a queue
+// from before a reset has something at the storage.
 func (x *controller) add(c *conn, q nvme.ConnectCommand) nvme.Status {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.live > len(x.queues) {
+		return nvme.ConnectBusy
+	}
 	if x.ended || x.queues[q.QID] != nil || !c.belong(x, q) {
 		return nvme.SequenceError | nvme.DNR
 	}

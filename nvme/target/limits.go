@@ -8,8 +8,8 @@ import (
 
 const (
 	// inCapsule is how many bytes of data a command capsule may have: what spares small writes a round trip. With
-	// each of ioDepth receives that is a MiB for a queue.
-	inCapsule  = 8 << 10
+	// each of ioDepth receives that is half a MiB for a queue.
+	inCapsule  = 4 << 10
 	capsuleLen = nvme.CommandLen + inCapsule
 
 	// adminDepth and ioDepth are how many commands a queue takes: what Linux' hosts ask for.
