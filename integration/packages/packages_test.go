@@ -138,7 +138,7 @@ func TestPackages(t *testing.T) {
 			"/usr/share/man/man8/ironwarp.8.gz":           "-rw-r--r-- root/root",
 			"/usr/share/doc/ironwarp/copyright":           "-rw-r--r-- root/root",
 			"/usr/share/doc/ironwarp/ironwarp.cdx.json":   "-rw-r--r-- root/root",
-			"/usr/share/doc/ironwarp/operations.md":       "-rw-r--r-- root/root",
+			"/usr/share/doc/ironwarp/docs/operations.md":  "-rw-r--r-- root/root",
 			"/usr/share/doc/ironwarp/changelog.gz":        "-rw-r--r-- root/root",
 			"/usr/share/zsh/site-functions/_ironwarp":     "-rw-r--r-- root/root",
 			"/etc/needrestart/conf.d/ironwarp.conf":       "-rw-r--r-- root/root",

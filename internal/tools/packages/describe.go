@@ -222,5 +222,5 @@ func (b *build) contents(d *described, f format) (files.Contents, error) {
 
 // owned tells whether a directory is the package's own.
 func owned(path string) bool {
-	return filepath.Base(path) == name
+	return filepath.Base(path) == name || under(path, docDir)
 }

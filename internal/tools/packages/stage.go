@@ -57,17 +57,12 @@ func (b *build) packages(arch string) error {
 // documents adds the documents, the licences and the SBOM to what a host gets.
 func (b *build) documents(stage, arch string) error {
 	doc := filepath.Join(stage, docDir)
-	if err := os.MkdirAll(doc, 0o755); err != nil {
+	// As in the source, so that README's links lead to them.
+	if err := os.CopyFS(filepath.Join(doc, "docs"), os.DirFS(filepath.Join(b.top, "docs"))); err != nil {
 		return err
 	}
-	docs, err := filepath.Glob(filepath.Join(b.top, "docs/*.md"))
-	if err != nil {
+	if err := copyFile(filepath.Join(b.top, "README.md"), filepath.Join(doc, "README.md")); err != nil {
 		return err
-	}
-	for _, file := range append(docs, filepath.Join(b.top, "README.md")) {
-		if err := copyFile(file, filepath.Join(doc, filepath.Base(file))); err != nil {
-			return err
-		}
 	}
 	changes, err := os.ReadFile(filepath.Join(b.top, "CHANGELOG.md"))
 	if err != nil {
