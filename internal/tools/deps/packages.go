@@ -24,6 +24,8 @@ var (
 	tshark     = debPackage{"tshark", []string{"tshark"}, "an independent dissector of what is on the wire"}
 	e2fsprogs  = debPackage{"e2fsprogs", []string{"mke2fs", "e2fsck"}, "makes and checks ext4 images"}
 	xfsprogs   = debPackage{"xfsprogs", []string{"mkfs.xfs"}, "makes the file systems of pools"}
+	lvm2       = debPackage{"lvm2", []string{"lvcreate"}, "makes thin volumes"}
+	thinTools  = debPackage{"thin-provisioning-tools", []string{"thin_check"}, "checks their pools"}
 	btrfsProgs = debPackage{"btrfs-progs", []string{"mkfs.btrfs"}, "makes the file systems of pools"}
 	fio        = debPackage{"fio", []string{"fio"}, "load and verification over NBD"}
 	faketime   = debPackage{"faketime", []string{"/usr/lib/*/faketime/libfaketimeMT.so.1"}, "a clock for strongSwan that tests can move"}
@@ -79,5 +81,5 @@ var sets = map[string][]debPackage{
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
 	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, qemuBlock, nbdkit, tgt, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, ibverbsDev, rdmacmDev, perftest, openISCSI, libiscsi},
 	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev, ibvUtils, perftest,
-		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, nvmeCLI, sg3, multipath, libiscsi, tgt, checkpol, semodule, polcore, secilc, setools, opensm, ibsim, umad2sim, ibDiags},
+		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap, openISCSI, nvmeCLI, sg3, multipath, libiscsi, tgt, checkpol, semodule, polcore, secilc, setools, opensm, ibsim, umad2sim, ibDiags, xfsprogs, lvm2, thinTools},
 }
