@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/internal/loopfs"
+	"github.com/ironwarp/ironwarp/nbd/nbdtest"
 )
 
 // poolPair is two linked hosts, of which beta has a pool that alpha may manage.
@@ -170,5 +171,52 @@ func TestVolumesAndExportsKeepTheirNames(t *testing.T) {
 	beta.start()
 	if v, err := beta.api.Volume(ctx, "", "data"); err != nil || v.Problem == nil || v.State == api.ExportReady {
 		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+// A volume whose I/O is limited holds up nobody else: other disks of the same session go on, what waits does not fail, and it goes on at once
+// when the limit is lifted.
+func TestLimitedVolumeHoldsUpNoOtherDisk(t *testing.T) {
+	alpha, _ := poolPair(t, t.TempDir())
+	ctx := t.Context()
+	disks := map[string]*nbdtest.Client{}
+	for _, name := range []string{"slow", "quick"} {
+		q := api.VolumeCreate{Pool: "pool", Name: name, Size: 1 << 20}
+		if name == "slow" {
+			q.QoS = api.QoS{WriteIOPS: 1, BurstSeconds: 1}
+		}
+		if _, err := alpha.api.CreateVolume(ctx, "beta", q); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := alpha.api.PublishVolume(ctx, "beta", name, api.VolumePublish{}); err != nil {
+			t.Fatal(err)
+		}
+		disks[name] = alpha.attach(name)
+	}
+	ok(t, disks["slow"], cmdWrite, 0, 512, make([]byte, 512)) // what has been saved up
+	written := make(chan uint32, 1)
+	go func() {
+		// Without the change of the limits below, the last of these is written in ten minutes.
+		for i := range uint64(600) {
+			if e, _ := do(t, disks["slow"], cmdWrite, 512*i, 512, make([]byte, 512)); e != 0 {
+				written <- e
+				return
+			}
+		}
+		written <- 0
+	}()
+	for i := range uint64(1000) {
+		ok(t, disks["quick"], cmdWrite, 512*i, 512, make([]byte, 512))
+	}
+	select {
+	case e := <-written:
+		t.Fatalf("the limit is not kept: %d", e)
+	default:
+	}
+	if v, err := alpha.api.SetVolumeQoS(ctx, "beta", "slow", api.QoS{}); err != nil || v.QoS != (api.QoS{}) {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	if e := <-written; e != 0 {
+		t.Errorf("a write that waited failed: %d", e)
 	}
 }
