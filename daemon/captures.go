@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,7 +68,8 @@ func (d *Daemon) beginCapture(w http.ResponseWriter, r *http.Request) (*capture.
 	if err != nil {
 		return nil, err
 	}
-	d.log.Warn("capture has begun: streams are copied in clear", "capture", c.ID, "peer", q.Peer, "payload", q.Payload, "pid", u.PID, "uid", u.UID)
+	// No attribute is a peer's: then repetitions would be left out, and root has every capture in the log.
+	d.log.Warn("capture has begun: streams are copied in clear", "capture", c.ID, "streams_with", cmp.Or(q.Peer, "all peers"), "payload", q.Payload, "pid", u.PID, "uid", u.UID)
 	return c, nil
 }
 
