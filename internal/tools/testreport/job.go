@@ -32,13 +32,14 @@ type job struct {
 	tests              []string // nil: all
 }
 
-// slow are labs some of whose jobs take minutes.
-var slow = []string{"/chaos", "/peers", "/ipsectest", "/ikematrix", "/demo", "/machine", "/simulation"}
+// slow are packages some of whose jobs take minutes: labs, and others.
+var slow = []string{labPrefix + "/chaos", labPrefix + "/peers", labPrefix + "/ipsectest", labPrefix + "/ikematrix", labPrefix + "/demo", labPrefix + "/machine", labPrefix + "/simulation",
+	"/verbs", "/rtrs", "/daemon/directory", "/daemon"}
 
 // slowFirst puts their jobs before the others: one that began last would go on alone.
 func slowFirst(jobs []job) []job {
 	rank := func(j job) int {
-		if i := slices.IndexFunc(slow, func(name string) bool { return strings.HasSuffix(j.pkg, labPrefix+name) }); i >= 0 {
+		if i := slices.IndexFunc(slow, func(name string) bool { return strings.HasSuffix(j.pkg, name) }); i >= 0 {
 			return i
 		}
 		return len(slow)
