@@ -162,11 +162,20 @@ func (c *Config) usesByNamespaces() map[string]exportUse {
 	uses := map[string]exportUse{}
 	for _, s := range c.Subsystems {
 		for _, n := range s.Namespaces {
-			e, _ := c.Export(n.Export)
+			e, _ := c.exportUnsorted(n.Export)
 			uses[n.Export] = exportUse{fmt.Sprintf("namespace %d of subsystem %s", n.NSID, s.Name), n.ReadOnly || e.ReadOnly}
 		}
 	}
 	return uses
+}
+
+// exportUnsorted finds an export while those of the configuration are not sorted yet.
+func (c *Config) exportUnsorted(name string) (Export, bool) {
+	i := slices.IndexFunc(c.Exports, func(e Export) bool { return e.Name == name })
+	if i < 0 {
+		return Export{}, false
+	}
+	return c.Exports[i], true
 }
 
 // checkSubsystems finds conflicts of subsystems with each other and with the rest.
@@ -203,7 +212,7 @@ func checkSubsystems(c *Config) Errors {
 		}
 		for _, n := range s.Namespaces {
 			what := fmt.Sprintf("namespace %d of subsystem %s", n.NSID, s.Name)
-			e, ok := c.Export(n.Export)
+			e, ok := c.exportUnsorted(n.Export)
 			if !ok {
 				fail(s, fmt.Sprintf("%s is export %s, which is not declared", what, n.Export), "add it with `ironwarp export add`, or give a path")
 				continue
