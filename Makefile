@@ -122,6 +122,7 @@ interop: need-go ## prove the stack against Linux' soft-iWARP, over its ESP and 
 	@$(BUILD) -o .cache/interop ./integration/interop
 	@for p in integration/ipsectest integration/chaos integration/history integration/initiators integration/programs integration/newcomer integration/peers integration/ibsimnet integration/selinux transport transport/ksctp verbs; do \
 		$(GO) test -c -trimpath -buildvcs=false -o .cache/$${p##*/} ./$$p || exit; done
+	@cd csi && $(GO) test -c -trimpath -buildvcs=false -o ../.cache/csi ./driver
 	@$(BUILD) -o .cache/demo ./integration/demo
 	@.cache/interop -document docs/interop.md -matrix docs/ipsec-matrix.md $(ARGS)
 

@@ -201,18 +201,19 @@ func (t *thinPool) clone(ctx context.Context, from, to storage) error {
 	if _, ok, err := t.find(ctx, from); err != nil || !ok {
 		return storageError("copy "+t.lv(from), cmp.Or(err, error(unix.ENOENT)))
 	}
-	_, err := t.run(ctx, "lvcreate", "--yes", "--snapshot", "--name", lvName(to), "--addtag", lvTag(to), "--setactivationskip", "n", t.lv(from))
+	// A snapshot is not used as a device. LVM makes none then, and the volume's writes wait for one command less.
+	skip := "n"
+	if to.kind == api.KindSnapshot {
+		skip = "y"
+	}
+	_, err := t.run(ctx, "lvcreate", "--yes", "--snapshot", "--name", lvName(to), "--addtag", lvTag(to), "--setactivationskip", skip, t.lv(from))
 	return t.made(ctx, to, err)
 }
 
-// made waits until a volume's device is there. A snapshot is not used as a device, and needs none.
+// made waits until a volume's device is there. A snapshot has none.
 func (t *thinPool) made(ctx context.Context, v storage, err error) error {
-	if err == nil {
-		active := "y"
-		if v.kind == api.KindSnapshot {
-			active = "n"
-		}
-		_, err = t.run(ctx, "lvchange", "--activate", active, t.lv(v))
+	if err == nil && v.kind != api.KindSnapshot {
+		_, err = t.run(ctx, "lvchange", "--activate", "y", t.lv(v))
 	}
 	if err != nil {
 		return storageError("make "+t.lv(v), err)

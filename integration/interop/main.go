@@ -3,7 +3,7 @@
 // roles, and prints what worked. make interop runs it.
 //
 //	interop [-binary bin/ironwarp] [-cache .cache/vm] [-document docs/interop.md] [-matrix docs/ipsec-matrix.md]
-//	        [-part siw|esp|sctp|power|device|iscsi|nvme|programs|selinux|mounted] [-run regexp] [-whole] [-repeat n] [-at-once n]
+//	        [-part siw|esp|sctp|power|device|iscsi|nvme|programs|selinux|csi|mounted] [-run regexp] [-whole] [-repeat n] [-at-once n]
 //	        [-logs directory] [-summary file] [-v]
 //
 // One machine runs rping of librdmacm against ironwarp rping, and the conformance suite
@@ -84,7 +84,7 @@ func parse() (a arguments, err error) {
 	flag.StringVar(&a.agents, "agents", ".cache/siw", "directory of built programs for siw's end")
 	flag.StringVar(&a.document, "document", "", "write the results to this Markdown `file`, after a run with -whole that went as expected")
 	flag.StringVar(&a.matrix, "matrix", "", "and those of the matrix to this one")
-	flag.StringVar(&a.part, "part", "", "run only `siw` (rping and the suite), esp (what has the kernel's ESP), sctp, power (whose power is cut), device (a disk as the kernel's block device, and as a guest's), iscsi (the kernel's initiators), nvme (its NVMe host), programs (of libibverbs), fabric (opensm and InfiniBand's programs), selinux (a kernel with SELinux) or mounted (README on hosts with systemd)")
+	flag.StringVar(&a.part, "part", "", "run only `siw` (rping and the suite), esp (what has the kernel's ESP), sctp, power (whose power is cut), device (a disk as the kernel's block device, and as a guest's), iscsi (the kernel's initiators), nvme (its NVMe host), programs (of libibverbs), fabric (opensm and InfiniBand's programs), selinux (a kernel with SELinux), csi (volumes of the CSI driver) or mounted (README on hosts with systemd)")
 	flag.StringVar(&a.only, "run", "", "run only what matches this `regexp`: names of rping's cases, of the suite's tests as in Siw/we-dial-ipv4-crc/send, and of those of the test programs")
 	flag.BoolVar(&a.whole, "whole", false, "run everything; without it pairs of settings of the largest tables are left out and tests that make test has with userland ESP, and the documents stay as they are")
 	flag.IntVar(&a.repeat, "repeat", 1, "run each of rping's cases so many times and nothing else, to look for what is rare")
@@ -100,9 +100,9 @@ func parse() (a arguments, err error) {
 		return a, fmt.Errorf("-at-once %d: at least one machine has to run", a.atOnce)
 	}
 	switch a.part {
-	case "", partSiw, partESP, partSCTP, partPower, partDevice, partISCSI, partNVMe, partPrograms, partFabric, partSELinux, partMounted:
+	case "", partSiw, partESP, partSCTP, partPower, partDevice, partISCSI, partNVMe, partPrograms, partFabric, partSELinux, partCSI, partMounted:
 	default:
-		return a, fmt.Errorf("-part %s: there are %s, %s, %s, %s, %s, %s, %s, %s, %s, %s and %s", a.part, partSiw, partESP, partSCTP, partPower, partDevice, partISCSI, partNVMe, partPrograms, partFabric, partSELinux, partMounted)
+		return a, fmt.Errorf("-part %s: there are %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s and %s", a.part, partSiw, partESP, partSCTP, partPower, partDevice, partISCSI, partNVMe, partPrograms, partFabric, partSELinux, partCSI, partMounted)
 	}
 	_, err = regexp.Compile(a.only)
 	if err != nil {
@@ -153,6 +153,7 @@ const (
 	partPrograms = "programs"
 	partSELinux  = "selinux"
 	partFabric   = "fabric"
+	partCSI      = "csi"
 	partMounted  = "mounted"
 )
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 type outside struct {
 	part     string
 	log      string // the test program, and its log
+	at       string // the folder that go test would run it in; "": that of the name below integration
 	test     string
 	limit    time.Duration
 	title    string // of its results
@@ -76,6 +78,8 @@ var outsides = []outside{
 		what: "saquery, sminfo, smpquery and ibaddr", document: stockHead, mayLack: true, here: true},
 	{part: partFabric, log: "ibsimnet", test: "TestElectionWithOpenSM", limit: 5 * time.Minute, title: "an election with opensm",
 		what: "an election with a subnet manager of others", document: electionHead, mayLack: true},
+	{part: partCSI, log: "csi", at: "csi/driver", test: "TestKernelVolumes", limit: 10 * time.Minute, title: "volumes of the CSI driver",
+		what: "the CSI driver with the kernel's nbd", document: csiHead, mayLack: true},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
 		what: "README's two hosts with systemd", document: mountedHead, mayLack: true, apart: true},
 }
@@ -109,7 +113,7 @@ func (l *lab) outside(ctx context.Context, what outside, cache, out string) (o o
 	defer log.Close()
 	begin := time.Now()
 	cmd := exec.CommandContext(ctx, l.program(o.log), "-test.v", "-test.run", "^"+o.test+"$")
-	cmd.Dir = filepath.Join("integration", o.log) // as go test does
+	cmd.Dir = cmp.Or(o.at, filepath.Join("integration", o.log)) // as go test does
 	cmd.Env = append(os.Environ(), "IRONWARP_VM_CACHE="+cache)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -302,6 +306,13 @@ const apparmorHead = `
 ## Labels with AppArmor
 
 The same kernel with AppArmor instead.
+
+`
+
+const csiHead = `
+## Volumes of the CSI driver
+
+In the virtual machine the driver mounts volumes of two pools by the kernel's nbd ([kubernetes.md](kubernetes.md)): of files on XFS, which it snapshots by reflinks, and of thin logical volumes.
 
 `
 
