@@ -331,3 +331,29 @@ func TestFencedBeforeItHadItsToken(t *testing.T) {
 	}
 	write(t, openDisk(t, again, "r"), filled(1), 0)
 }
+
+// Whoever was looked at while it was allowed, and is disallowed and fenced before it is let in, is not let in: whoever has fenced it need not
+// fear what was on its way.
+func TestDisallowedWhileItIsLetIn(t *testing.T) {
+	h := newHosts(t, false)
+	h.Server.mu.Lock()
+	e := h.Server.exports["r"]
+	h.Server.mu.Unlock()
+	peer := transport.Identity("plaintext:" + hostA.String())
+	s := &session{srv: h.Server, info: rtrs.SessionInfo{Peer: peer}}
+	for what, readOnly := range map[string]bool{"a writer": false, "a reader": true} {
+		late := newDevice(e, s, block.NewID(), readOnly)
+		if err := h.SetAllow("r", nil, false); err != nil {
+			t.Fatal(err)
+		}
+		if refused, err := h.Server.admitDevice(late, false); refused != nil || !errors.Is(err, syscall.EACCES) {
+			t.Errorf("%s: %+v, %v", what, refused, err)
+		}
+	}
+	if err := errors.Join(h.SetAllow("r", []transport.Identity{peer}, false), h.SetReaders("r", []transport.Identity{peer})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Server.admitDevice(newDevice(e, s, block.NewID(), false), false); !errors.Is(err, syscall.EACCES) {
+		t.Errorf("a writer who may only read: %v", err)
+	}
+}
