@@ -123,6 +123,7 @@ func Run(ctx context.Context, opt Options) []Finding {
 	x.guards()
 	x.blocks()
 	x.descriptors()
+	x.pools()
 	x.nbdClients()
 	x.blockDevices()
 	x.sctp()

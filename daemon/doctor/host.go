@@ -246,6 +246,7 @@ func (x *examination) descriptors() {
 	if x.cfg != nil {
 		need += uint64(len(x.cfg.Exports) * backing.Descriptors)
 	}
+	need += x.volumeDescriptors()
 	if x.run == nil {
 		f.Level, f.Found = Note, fmt.Sprintf("%d streams may need %d; what the daemon may open is seen when it runs", streams, need)
 		x.addFinding(f)
