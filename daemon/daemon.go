@@ -31,6 +31,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/manage"
 	"github.com/ironwarp/ironwarp/daemon/metrics"
+	"github.com/ironwarp/ironwarp/daemon/names"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/daemon/programs"
 	"github.com/ironwarp/ironwarp/daemon/repeats"
@@ -68,6 +69,8 @@ type Options struct {
 	devices *device.Driver
 	// rate is carrier.Config.Rate.
 	rate func(context.Context, *local.Consumer, carrier.Peer, transport.Kind) (float64, error)
+	// lookup is names.Config.Lookup.
+	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
 // Daemon is a running IronWarp host.
@@ -96,6 +99,7 @@ type Daemon struct {
 	disks      *attach.Attacher
 	carriers   *carrier.Chooser
 	peers      *peers
+	names      *names.Finder
 	listeners  *listen.Listeners
 	targets    *targets.Targets
 	subsystems *subsystems.Subsystems
@@ -161,6 +165,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 			v := d.describePeer(p.(*peer), streamCount{})
 			return v.State, v.Problem
 		}})
+	d.names = d.newNames()
 	d.carriers = carrier.New(carrier.Config{Log: d.log, Run: d.run, Root: d.local.Root, Peers: d.peers.carrierPeers, Streams: d.sessionStreams,
 		At:    func(a netip.Addr) (carrier.Peer, bool) { p := d.peers.byAddress(a); return p, p != nil },
 		Trial: opt.trial, Avoid: opt.avoid, Kernel: opt.kernel, Rate: opt.rate})
@@ -213,6 +218,7 @@ func (d *Daemon) bringUp(ctx context.Context) error {
 	d.run(d.carriers.Reconsider)
 	d.run(d.watchEvents)
 	d.run(d.watchPaths)
+	d.run(d.names.Run)
 	d.run(d.followServices)
 	d.run(d.blocks.Watch)
 	d.run(d.meterIO)

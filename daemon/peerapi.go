@@ -78,6 +78,12 @@ func (d *Daemon) describePeer(p *peer, streams streamCount) api.Peer {
 	if local.IsValid() {
 		v.LocalAddress = local.String()
 	}
+	if p.cfg.Host != "" {
+		v.NameNote = d.names.Note(p.cfg.Host)
+		if !p.cfg.Unresolved() {
+			v.Resolved = p.cfg.Address.String()
+		}
+	}
 	for _, e := range d.config().Exports {
 		if e.Allows(p.cfg) {
 			v.Exports = append(v.Exports, e.Name)

@@ -115,6 +115,10 @@ func (d *Daemon) protect(ctx context.Context, peers []*peer, mend bool) []protec
 		for j := range p.cfg.Pairs() {
 			r.leave = append(r.leave, mend && p.pairWorks(j))
 		}
+		if p.cfg.Unresolved() {
+			r.failAll(noAddressYet(p.cfg, d.names.Note(p.cfg.Host)))
+			continue
+		}
 		r.err = d.findLocalAddr(p)
 		for k, w := range p.paths {
 			r.paths[k] = w.checkLocalAddr()
@@ -266,6 +270,9 @@ func ipsecPeer(c config.Peer, pair config.Pair, local netip.Addr, keys credentia
 		Name: pair.Connection, Local: local, Remote: pair.Address, LocalID: c.LocalID, RemoteID: c.RemoteID, Links: pair.Links, Standing: pair.ISCSIPort, Blocks: pair.Blocks(),
 		Profile: c.Resolved, PSK: keys.psk, Cert: keys.cert, CAs: keys.cas, Revocation: c.Revocation,
 		Gateway: c.Gateway, Children: c.ChildSAs, IdleReap: c.IdleReap,
+	}
+	if c.Host != "" { // whose address may change
+		q.RemoteID = c.Identity()
 	}
 	if pair.Connection != c.Name {
 		q.Local, q.LocalID, q.RemoteID = pair.LocalAddress, cmp.Or(c.LocalID, local.String()), c.Identity()

@@ -176,6 +176,9 @@ func (d *Daemon) listenAt(ctx context.Context, at netip.AddrPort, partition stri
 // awaitedPeers are the peers of a configuration, which may be about to be applied.
 func (d *Daemon) awaitedPeers(next *config.Config) (all []listen.Awaited) {
 	for _, c := range next.Peers {
+		if c.Unresolved() {
+			continue
+		}
 		local := c.LocalAddress
 		if p := d.peers.byName(c.Name); p != nil && c.SameEndpoints(p.cfg) {
 			local = p.localAddr()

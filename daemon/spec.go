@@ -38,8 +38,14 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 		if a.text == "" && a.to != &p.Address {
 			continue
 		}
+		if a.to == &p.Address && config.CheckHostName(a.text) == nil {
+			p.SetHost(a.text)
+			continue
+		}
 		var err error
-		if *a.to, err = config.ParseAddr(a.text); err != nil {
+		if *a.to, err = config.ParseAddr(a.text); err != nil && a.to == &p.Address {
+			return bad("the address of peer %s: %s, and no host name with its domain, such as beta.example", s.Name, err)
+		} else if err != nil {
 			return bad("the %s peer %s: %s; host names are not looked up", a.what, s.Name, err)
 		}
 	}
@@ -181,7 +187,7 @@ func pairOf(q api.Pair) (config.Addresses, error) {
 // specOf is the reverse of peerOf.
 func specOf(p config.Peer) api.PeerSpec {
 	s := api.PeerSpec{
-		Name: p.Name, Address: p.Address.String(), LocalAddress: config.FormatAddr(p.LocalAddress), Port: p.Port,
+		Name: p.Name, Address: cmp.Or(p.Host, p.Address.String()), LocalAddress: config.FormatAddr(p.LocalAddress), Port: p.Port,
 		Transport: string(p.Transport), UDPPort: p.UDPPort,
 		Protection: string(p.Protection), CRC: "on", FPDU: "large", Connections: p.Connections,
 	}

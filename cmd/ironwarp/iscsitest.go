@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -204,7 +205,7 @@ func (w *ironwarp) mayReach(ctx context.Context, c *cli.Context, address string)
 func (w *ironwarp) guarded(ctx context.Context, c *cli.Context, at netip.AddrPort) bool {
 	peers, err := w.client(c).Peers(ctx)
 	return err == nil && slices.ContainsFunc(peers, func(p api.Peer) bool {
-		a, err := netip.ParseAddr(p.Address)
+		a, err := netip.ParseAddr(cmp.Or(p.Resolved, p.Address))
 		return err == nil && netip.AddrPortFrom(a.Unmap(), p.ISCSIPort) == at && p.IPsec != nil && p.IPsec.Guarded
 	})
 }

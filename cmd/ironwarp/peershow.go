@@ -79,6 +79,12 @@ func (w *ironwarp) peerShow(c *cli.Context) error {
 		line("name", w.bold(p.Name))
 		line("state", w.stateText(p.State))
 		line("address", p.Address)
+		if p.Resolved != "" {
+			line("resolved", p.Resolved)
+		}
+		if p.NameNote != "" {
+			line("name", w.warn(p.NameNote))
+		}
 		line("local address", orDash(p.LocalAddress))
 		line("port", p.Port)
 		w.showTransport(p, line)
@@ -140,7 +146,7 @@ func (w *ironwarp) showTransport(p api.Peer, line func(string, any)) {
 	}
 	for i, s := range p.PathStates {
 		name := fmt.Sprint(i + 1)
-		if s.Path != p.Address {
+		if s.Path != cmp.Or(p.Resolved, p.Address) {
 			name = s.Path
 		}
 		line("path "+name, w.pathText(s))

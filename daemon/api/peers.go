@@ -16,7 +16,7 @@ const (
 // PeerSpec declares a peer.
 type PeerSpec struct {
 	Name              string   `json:"name"`
-	Address           string   `json:"address"`
+	Address           string   `json:"address"` // or a host name with its domain, which the daemon looks up
 	LocalAddress      string   `json:"local_address,omitempty"`
 	Port              uint16   `json:"port,omitempty"`
 	Transport         string   `json:"transport,omitempty"`   // tcp, sctp, sctp-udp, auto
@@ -115,7 +115,11 @@ type Tried struct {
 // Peer is a peer as the daemon sees it.
 type Peer struct {
 	PeerSpec
-	Source     string      `json:"source"` // where it is declared
+	Source string `json:"source"` // where it is declared
+	// Resolved is the address at which a peer is that is declared by a name; "" while none is known.
+	Resolved string `json:"resolved,omitempty"`
+	// NameNote is what is to be said of the name: that it cannot be looked up, or has another address now.
+	NameNote   string      `json:"name_note,omitempty"`
 	State      string      `json:"state"`
 	Carrier    Carrier     `json:"carrier"`
 	PathStates []PathState `json:"path_states,omitempty"` // of a peer with several addresses

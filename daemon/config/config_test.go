@@ -121,7 +121,7 @@ func TestFaultsNamePlaceAndWhatIsAllowed(t *testing.T) {
 		{name: "size", main: "limits: {memory: 3MB}\n", want: `memory is "3MB"; allowed: 64MiB or more`},
 		{name: "vici", main: "ipsec: {vici: /var/run/charon.vici}\n", want: "write unix:// and an absolute path"},
 		{name: "metrics", main: "metrics: {listen: localhost}\n", want: "is not an address and a port"},
-		{name: "host name", peer: "name: beta\naddress: beta.example\npsk_file: /x\n", want: `p.yaml:2:10: address is "beta.example"; write an IPv4 or IPv6 address`},
+		{name: "host name", peer: "name: beta\naddress: beta\npsk_file: /x\n", want: `p.yaml:2:10: address is "beta"; write an IPv4 or IPv6 address`},
 		{name: "multicast", peer: "name: beta\naddress: 224.0.0.1\npsk_file: /x\n", want: `address is "224.0.0.1"`},
 		{name: "bad name", peer: "name: ../../etc\naddress: 192.0.2.2\npsk_file: /x\n", want: `peer name "../../etc" is not a valid name`},
 		{name: "long name", peer: "name: " + strings.Repeat("x", 33) + "\naddress: 192.0.2.2\npsk_file: /x\n", want: "has 33 bytes; 32 are allowed"},

@@ -13,6 +13,7 @@ import (
 func checkConflicts(c *Config) Errors {
 	var errs Errors
 	fail := func(at Pos, msg, fix string) { errs = append(errs, &Error{Pos: at, Msg: msg, Fix: fix}) }
+	hosts := map[string]string{}
 	names, addrs, ids := map[string]Pos{}, map[netip.Addr]Peer{}, map[string]Peer{}
 	for i := range c.Peers {
 		p := &c.Peers[i]
@@ -31,6 +32,11 @@ func checkConflicts(c *Config) Errors {
 			continue
 		}
 		names[p.Name] = p.Origin
+		if q := hosts[p.Host]; p.Host != "" && q != "" {
+			fail(p.Origin, fmt.Sprintf("peers %s and %s have the same name %s as their addresses", q, p.Name, p.Host), "a peer is recognised by its address: give each host its own")
+			continue
+		}
+		hosts[p.Host] = p.Name
 		clash := false
 		for _, pair := range p.Pairs() {
 			a := pair.Address

@@ -268,7 +268,7 @@ func (d *decoder) address(what string, parse func(string) (netip.Addr, error), s
 			a, err = parse(s.Value)
 		}
 		if !ok || err != nil {
-			d.fail(n, fmt.Sprintf("%s is %s", what, nodeText(n)), "write an IPv4 or IPv6 address, such as "+such+"; host names are not looked up")
+			d.fail(n, fmt.Sprintf("%s is %s", what, nodeText(n)), "write an IPv4 or IPv6 address, such as "+such+"; "+namesHint(what))
 			return
 		}
 		set(a)

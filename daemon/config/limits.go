@@ -68,6 +68,9 @@ const (
 	MaxPeerName   = 32
 	MaxExportName = 48 // bytes
 
+	// MaxHostName in bytes is DNS's own (RFC 1035 2.3.4), without the dot at the end.
+	MaxHostName = 253
+
 	// MaxTargetName in bytes leaves room for the number of a LUN in the name of an export.
 	MaxTargetName = MaxExportName - len("-lun255")
 	// MaxLUN is the highest number of a LUN that every initiator knows.

@@ -63,6 +63,7 @@ func (changed files) load(path string, mustExist bool) (*Config, error) {
 	addLUNExports(c)
 	addNamespaceExports(c)
 	c.ControlSocket = cmp.Or(c.ControlSocket, filepath.Join(c.RuntimeDir, "ironwarp.sock"))
+	c.findAddresses()
 	errs = append(errs, checkConflicts(c)...)
 	if len(errs) > 0 {
 		return nil, errs

@@ -36,6 +36,7 @@ const (
 // Peer is another host of the link.
 type Peer struct {
 	Name         string
+	Host         string // its DNS name, where it is declared by one; Address is where it is then
 	Address      netip.Addr
 	LocalAddress netip.Addr // zero: the address the route to Address uses
 	Port         uint16     // the port of TCP and SCTP that the peer listens on
@@ -127,7 +128,7 @@ func (p Peer) AddrPort() netip.AddrPort { return netip.AddrPortFrom(p.Address, p
 
 // Identity is what IKE must have authenticated for a stream to be this peer's.
 func (p Peer) Identity() string {
-	return cmp.Or(p.RemoteID, p.Address.String())
+	return cmp.Or(p.RemoteID, p.Host, p.Address.String())
 }
 
 // Insecure lists the settings that weaken the peer's protection, in words for logs

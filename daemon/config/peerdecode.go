@@ -23,7 +23,7 @@ func (d *decoder) peer(n ast.Node) Peer {
 	faults := len(d.errs)
 	f := fields{
 		"name":               d.str("peer name", &p.Name, CheckPeerName),
-		"address":            d.addr("address", func(a netip.Addr) { p.Address = a }),
+		"address":            d.peerAddress(&p),
 		"local_address":      d.addr("local_address", func(a netip.Addr) { p.LocalAddress = a }),
 		"port":               d.integer("port", 1, 65535, func(v uint64) { p.Port = uint16(v) }),
 		"transport":          d.enum("transport", func(s string) { p.Transport = Transport(s) }, Transports()...),
@@ -107,12 +107,15 @@ func revocations() []string {
 // fault is what is wrong with a peer as a whole, and what to do. present are the IPsec
 // keys of its declaration.
 func (p *Peer) fault(present []string) (msg, fix string) {
+	if msg, fix := p.hostFault(); msg != "" {
+		return msg, fix
+	}
 	switch {
 	case p.Name == "":
 		return "a peer without name", "add name: and a short name of your choice"
 	case !p.Address.IsValid():
 		return fmt.Sprintf("peer %s without address", p.Name), "add address: and the peer's IP address"
-	case p.LocalAddress.IsValid() && p.LocalAddress.Is4() != p.Address.Is4():
+	case p.Host == "" && p.LocalAddress.IsValid() && p.LocalAddress.Is4() != p.Address.Is4():
 		return fmt.Sprintf("peer %s mixes IPv4 and IPv6: address %s, local_address %s", p.Name, p.Address, p.LocalAddress), "use two addresses of one family"
 	case p.Protection == ProtectIPsec && p.Address.IsLoopback():
 		return fmt.Sprintf("peer %s at %s cannot have protection: ipsec", p.Name, p.Address), "use protection: loopback for a daemon on this host"

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -147,7 +148,7 @@ func (c *Config) resolve(p *Peer) (at Pos, msg, fix string) {
 		return at, fmt.Sprintf("peer %s has transport mode and this host userland ESP", p.Name), "userland ESP has tunnel mode only: set mode: tunnel, or use a kernel with ESP"
 	case r.Version == 1 && p.ChildSAs > 1:
 		return at, fmt.Sprintf("peer %s has child_sas: %d and the profile %s with IKEv1", p.Name, p.ChildSAs, r.Name), "IKEv1 has one child SA per direction, since its selectors have no port ranges (RFC 2407 4.6.2): remove child_sas, or take a profile with IKEv2"
-	case r.Aggressive && (addressID(p.LocalID) || addressID(p.RemoteID)):
+	case r.Aggressive && (addressID(p.LocalID) || addressID(cmp.Or(p.RemoteID, p.Host))):
 		return at, fmt.Sprintf("peer %s has the profile %s with aggressive mode but addresses as identities", p.Name, r.Name), "aggressive mode is for names: set local_id and remote_id to host names or user@host, or take a profile without it (RFC 3723 2.3.3)"
 	}
 	return at, "", ""

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -147,7 +148,7 @@ func fileOfPeer(p Peer) peerFile {
 	if p.Auth == AuthCert {
 		out.Auth = string(AuthCert)
 	}
-	out.Gateway, out.Address, out.LocalAddress = FormatAddr(p.Gateway), FormatAddr(p.Address), FormatAddr(p.LocalAddress)
+	out.Gateway, out.Address, out.LocalAddress = FormatAddr(p.Gateway), cmp.Or(p.Host, FormatAddr(p.Address)), FormatAddr(p.LocalAddress)
 	if p.ChildSAs > 1 {
 		out.ChildSAs = p.ChildSAs
 	}

@@ -20,7 +20,7 @@ func (x *examination) ipsecPeers() []config.Peer {
 	if x.cfg == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(x.cfg.Peers), func(p config.Peer) bool { return p.Protection != config.ProtectIPsec })
+	return slices.DeleteFunc(slices.Clone(x.cfg.Peers), func(p config.Peer) bool { return p.Protection != config.ProtectIPsec || p.Unresolved() })
 }
 
 // faults collects several faults in one finding.

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,7 +154,7 @@ func (x *examination) daemon(a daemonState) {
 func (x *examination) paths(peers []api.Peer) {
 	for _, p := range peers {
 		if n := p.NarrowPath; n != nil {
-			x.addFinding(Finding{What: "path to " + p.Name, Level: Warn, Found: "it " + n.String(), Do: []string{"ip route get " + p.Address, n.Fix()}})
+			x.addFinding(Finding{What: "path to " + p.Name, Level: Warn, Found: "it " + n.String(), Do: []string{"ip route get " + cmp.Or(p.Resolved, p.Address), n.Fix()}})
 		}
 	}
 }

@@ -207,8 +207,8 @@ func TestNeitherHostKeepsHalfAPeerOfAnInvitation(t *testing.T) {
 		{"declined by the inviter", func(a, b *dialogue) { b.say("y"); b.until("confirmed; waiting"); a.say("n") }, "not confirmed", "its people have not confirmed the code"},
 		{"declined by the joiner", func(a, b *dialogue) { a.say("y"); a.until("confirmed; waiting"); b.say("") }, "its people have not confirmed the code", "not confirmed"},
 		{"nobody answers", func(a, b *dialogue) { a.say("y"); a.until("confirmed; waiting"); b.stdin.Close() }, "its people have not confirmed the code", "standard input has ended without an answer"},
-		{"interrupted at the inviter", func(a, b *dialogue) { b.say("y"); b.until("confirmed; waiting"); interrupt(t, a) }, "", "the other host is gone"},
-		{"killed at the joiner", func(a, b *dialogue) { a.say("y"); a.until("confirmed; waiting"); killChildren(t, b) }, "the other host is gone", ""},
+		{"interrupted at the inviter", func(a, b *dialogue) { b.say("y"); b.until("confirmed; waiting"); a.signal(syscall.SIGINT) }, "", "the other host is gone"},
+		{"killed at the joiner", func(a, b *dialogue) { a.say("y"); a.until("confirmed; waiting"); b.signal(syscall.SIGKILL) }, "the other host is gone", ""},
 	} {
 		a, b, _ := s.invitation()
 		a.until(codePattern)
@@ -281,31 +281,9 @@ func TestInvitationOfScripts(t *testing.T) {
 	s.ping()
 }
 
-// children are the processes below the command, which runs under others.
-func children(t *testing.T, d *dialogue) []string {
-	t.Helper()
-	pids := []string{fmt.Sprint(d.cmd.Process.Pid)}
-	for i := 0; i < len(pids); i++ {
-		b, err := os.ReadFile(filepath.Join("/proc", pids[i], "task", pids[i], "children"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pids = append(pids, strings.Fields(string(b))...)
-	}
-	return pids
-}
-
-func signal(t *testing.T, d *dialogue, sig syscall.Signal) {
-	t.Helper()
-	all := children(t, d)
-	var pid int
-	if _, err := fmt.Sscan(all[len(all)-1], &pid); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(pid, sig); err != nil {
-		t.Fatal(err)
+func (d *dialogue) signal(sig syscall.Signal) {
+	d.t.Helper()
+	if err := d.cmd.Process.Signal(sig); err != nil {
+		d.t.Fatal(err)
 	}
 }
-
-func interrupt(t *testing.T, d *dialogue)    { t.Helper(); signal(t, d, syscall.SIGINT) }
-func killChildren(t *testing.T, d *dialogue) { t.Helper(); signal(t, d, syscall.SIGKILL) }
