@@ -36,8 +36,8 @@ func (d *Daemon) namedPeers() (all []names.Peer) {
 	return all
 }
 
-// linkOf is the state of a peer's link, for whoever would look for the peer elsewhere. Of iSCSI initiators, whose connections
-// are the kernel's, it isn't known whether they are idle.
+// linkOf is the state of a peer's link, for whoever would look for the peer elsewhere. Of iSCSI initiators and NVMe hosts, whose connections
+// may be the kernel's, it isn't known whether they are idle.
 func (d *Daemon) linkOf(p *peer, hasStreams bool) names.Link {
 	m := d.sas.Current()
 	if m == nil || p.Problem() != nil {
@@ -47,7 +47,7 @@ func (d *Daemon) linkOf(p *peer, hasStreams bool) names.Link {
 	switch {
 	case err != nil || st.State == ipsec.StatePaused || st.State != ipsec.StateUp && st.LastError != "":
 		return names.Broken
-	case st.State == ipsec.StateUp && (p.cfg.ISCSIPort != 0 || hasStreams):
+	case st.State == ipsec.StateUp && (p.cfg.ISCSIPort != 0 || p.cfg.NVMePort != 0 || hasStreams):
 		return names.Carries
 	}
 	return names.Idle

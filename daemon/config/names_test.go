@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/fabric/partition"
 )
 
 func TestHostNames(t *testing.T) {
@@ -126,6 +128,21 @@ func TestFaultsOfNamedPeers(t *testing.T) {
 	} {
 		if _, err := loadNamed(t, `{}`, peer); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", peer, err, want)
+		}
+	}
+}
+
+// TestPortsThatStreamsHave are none for an invitation: guards cover them, or will once there is another peer.
+func TestPortsThatStreamsHave(t *testing.T) {
+	c := Default("/x/ironwarp.yaml")
+	c.ULPs = []ULP{{Name: "rdma", Ports: []PortBlock{{First: 18432, Size: 64}}}}
+	c.Partitions = []Partition{{Partition: partition.Partition{Name: "lab", Port: 7480, ISCSIPort: 3261}}}
+	c.Peers = []Peer{{Name: "beta", ISCSIPort: 3260, NVMePort: 4420}}
+	c.Targets = []Target{{Name: "disks", Port: 3262}}
+	c.Subsystems = []Subsystem{{Name: "nvm", Port: 4421}}
+	for port, want := range map[uint16]string{DefaultPort: "RDMA streams", 18432: "ULP rdma", 18495: "ULP rdma", 7480: "partition lab", 3261: "partition lab", 3260: "iSCSI with peer beta", 4420: "NVMe with peer beta", 3262: "target disks", 4421: "subsystem nvm", 7473: "", 18496: ""} {
+		if got := c.UseOfPort(port); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("port %d: %q, want %q", port, got, want)
 		}
 	}
 }

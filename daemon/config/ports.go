@@ -239,10 +239,18 @@ func (c *Config) UseOfPort(port uint16) string {
 		if port == p.ISCSIPort {
 			return "iSCSI with peer " + p.Name
 		}
+		if port == p.NVMePort {
+			return "NVMe with peer " + p.Name
+		}
 	}
 	for _, t := range c.Targets {
 		if port == t.Port {
 			return "target " + t.Name
+		}
+	}
+	for _, x := range c.Subsystems {
+		if port == x.Port {
+			return "subsystem " + x.Name
 		}
 	}
 	return ""
