@@ -18,6 +18,7 @@ func groups(old string) []group {
 		{name: "programs of libibverbs", rounds: 3, open: openPrograms, rows: programRows()},
 		{name: "programs of libibverbs with two processors for each end", rounds: 3, open: openWidePrograms, rows: []row{pinnedRow(2)}},
 		{name: "memory and allocations", rounds: 1, open: openOwn, rows: slices.Concat(ownRows(), iscsiOwnRows(), directoryRows())},
+		{name: "volumes", rounds: 3, open: openVolumes, rows: volumeRows()},
 		{name: "fio", rounds: 3, open: openBlock(blockServersAnd(old)), rows: slices.Concat(fioRows(), versionRows(old), vhostRows())},
 		{name: "iSCSI beside tgt", rounds: 3, open: openISCSI("tgtd", "tgtadm", "qemu-img"), rows: tgtRows()},
 		{name: "iSCSI beside nbdkit", rounds: 3, open: openISCSI("qemu-img"), rows: nbdkitISCSIRows()},

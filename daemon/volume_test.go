@@ -2,8 +2,11 @@ package daemon
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -110,6 +113,81 @@ func TestPeerManagesVolumesAndUsesThem(t *testing.T) {
 	pool, err := alpha.api.Pool(ctx, "beta", "pool")
 	if err != nil || pool.Volumes != 2 || pool.Size == 0 || len(pool.Features) != 4 {
 		t.Errorf("%+v, %v", pool, err)
+	}
+}
+
+// Snapshots are taken while a program writes one region after another, each when the one before was acknowledged. Each of them
+// holds what was acknowledged before it was asked for, nothing later without what came before it, and no write by half.
+func TestSnapshotUnderWritesIsWhatACrashWouldLeave(t *testing.T) {
+	dir := loopfs.Mount(t, "xfs", 0)
+	alpha, _ := poolPair(t, dir)
+	ctx := t.Context()
+	if _, err := alpha.api.CreateVolume(ctx, "beta", api.VolumeCreate{Pool: "pool", Name: "data", Size: 16 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := alpha.api.PublishVolume(ctx, "beta", "data", api.VolumePublish{}); err != nil {
+		t.Fatal(err)
+	}
+	const region, second = 64 << 10, 8 << 20
+	c := alpha.attach("data")
+	var acknowledged atomic.Uint32 // in both regions
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		block := make([]byte, region)
+		for n := uint32(1); ; n++ {
+			for at := 0; at < region; at += 4 {
+				binary.BigEndian.PutUint32(block[at:], n)
+			}
+			for _, off := range []uint64{0, second} {
+				r, err := c.Do(0, cmdWrite, off, region, block)
+				if err == nil && r.Error != 0 {
+					err = fmt.Errorf("NBD error %d", r.Error)
+				}
+				if err != nil {
+					ended <- err
+					return
+				}
+			}
+			acknowledged.Store(n)
+			select {
+			case <-stop:
+				ended <- nil
+				return
+			default:
+			}
+		}
+	}()
+	// numberIn is the number that fills a region of a file.
+	numberIn := func(b []byte) uint32 {
+		n := binary.BigEndian.Uint32(b)
+		if want := bytes.Repeat(binary.BigEndian.AppendUint32(nil, n), len(b)/4); !bytes.Equal(b, want) {
+			t.Errorf("a write of number %d or one beside it is in the snapshot by half", n)
+		}
+		return n
+	}
+	for i := range 10 {
+		before := acknowledged.Load()
+		name := fmt.Sprintf("snap%d", i)
+		if _, err := alpha.api.SnapshotVolume(ctx, "beta", "data", api.VolumeSnapshot{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+		files, err := filepath.Glob(filepath.Join(dir, name+".*"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("files of snapshot %s: %v, %v", name, files, err)
+		}
+		data, err := os.ReadFile(files[0])
+		if err != nil || len(data) != 16<<20 {
+			t.Fatalf("%d bytes, %v", len(data), err)
+		}
+		a, b := numberIn(data[:region]), numberIn(data[second:second+region])
+		if b < before || a < b || a > b+1 {
+			t.Errorf("%s has number %d, and %d behind it; acknowledged before was %d", name, a, b, before)
+		}
+		eventually(t, "the writer goes on", func() bool { return acknowledged.Load() > b })
+	}
+	close(stop)
+	if err := <-ended; err != nil {
+		t.Errorf("the writer: %v", err)
 	}
 }
 
