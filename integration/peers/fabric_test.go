@@ -104,7 +104,7 @@ func (s *fabricScene) metrics() {
 		s.t.Fatal(err)
 	}
 	for _, name := range s.metricsInDocument() {
-		if isOfFabric(name) && !strings.Contains(served, "\n"+name+"{") && !strings.Contains(served, "\n"+name+" ") {
+		if isOfFabric(name) && !serves(served, name) {
 			s.t.Errorf("%s is not served", name)
 		}
 	}

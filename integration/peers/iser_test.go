@@ -61,7 +61,7 @@ func TestISERInitiatorOnAPeerIsServedInESPOnly(t *testing.T) {
 		t.Errorf("the metrics do not have the sessions: %v", err)
 	}
 	for _, name := range s.metricsInDocument() {
-		if isOfTargets(name) && !strings.Contains(served, "\n"+name+"{") {
+		if isOfTargets(name) && !serves(served, name) {
 			t.Errorf("%s is not served", name)
 		}
 	}

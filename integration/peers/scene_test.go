@@ -100,15 +100,15 @@ func (s *scene) add(n, peer *node.Node, cert string, more ...string) {
 // diskSize is the size in bytes of the disk that attach attaches.
 const diskSize = 1 << 20
 
-// attach makes alpha attach a disk of beta's, which is full of the canary.
-func (s *scene) attach() {
+// attach makes alpha attach a disk of beta's, which is full of the canary, and returns its NBD socket.
+func (s *scene) attach() (socket string) {
 	s.t.Helper()
 	image := filepath.Join(s.beta.Dir(), "disk.img")
 	if err := os.WriteFile(image, s.beta.Canary().Bytes(diskSize), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
 	s.must(s.beta, "export", "add", "--allow", "id:"+s.alpha.Addr().String(), "disk", image)
-	s.must(s.alpha, "attach", "beta/disk")
+	return strings.TrimSpace(s.must(s.alpha, "attach", "--quiet", "beta/disk"))
 }
 
 func (s *scene) must(n *node.Node, args ...string) string {
