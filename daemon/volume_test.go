@@ -205,6 +205,8 @@ func TestPeerManagesNothingElse(t *testing.T) {
 	says(t, alpha.api.RemoveVolume(ctx, "beta", "own"), api.CodeNotFound)
 	_, err = alpha.api.PublishVolume(ctx, "beta", "own", api.VolumePublish{})
 	says(t, err, api.CodeNotFound)
+	_, err = alpha.api.CreateVolume(ctx, "beta", api.VolumeCreate{Pool: "pool", Name: "copy", From: "own"})
+	says(t, err, api.CodeNotFound, "no volume own")
 	if all, err := alpha.api.Volumes(ctx, "beta"); err != nil || len(all) != 0 {
 		t.Errorf("%+v, %v", all, err)
 	}

@@ -76,6 +76,11 @@ func (d *Daemon) volumeRoutes(mux *http.ServeMux) {
 		if err := d.checkPool(m, q.Pool); err != nil {
 			return api.Volume{}, err
 		}
+		if q.From != "" {
+			if err := d.checkVolume(m, q.From); err != nil {
+				return api.Volume{}, err
+			}
+		}
 		return d.volumes.Create(r.Context(), q)
 	})
 	ofVolume := func(pattern string, f func(r *http.Request, name string) (any, error)) {

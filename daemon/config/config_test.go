@@ -349,10 +349,10 @@ func TestSampleShowsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(loud.Peers) != 6 || len(loud.Exports) != 4 || len(loud.Targets) != 1 || len(loud.Subsystems) != 1 || len(loud.ULPs) != 3 || !loud.Metrics.Listen.IsValid() || len(loud.IPsec.Profiles) != 1 || len(loud.Partitions) != 1 || loud.Labels.Loaded == nil {
+	if len(loud.Peers) != 6 || len(loud.Exports) != 4 || len(loud.Pools) != 2 || len(loud.Targets) != 1 || len(loud.Subsystems) != 1 || len(loud.ULPs) != 3 || !loud.Metrics.Listen.IsValid() || len(loud.IPsec.Profiles) != 1 || len(loud.Partitions) != 1 || loud.Labels.Loaded == nil {
 		t.Errorf("switched on: %+v", loud)
 	}
-	loud.Peers, loud.Exports, loud.Targets, loud.Subsystems, loud.ULPs, loud.Metrics, loud.IPsec.Profiles, loud.positions = nil, nil, nil, nil, nil, Metrics{}, nil, nil
+	loud.Peers, loud.Exports, loud.Pools, loud.Targets, loud.Subsystems, loud.ULPs, loud.Metrics, loud.IPsec.Profiles, loud.positions = nil, nil, nil, nil, nil, nil, Metrics{}, nil, nil
 	loud.Partitions, loud.Labels = nil, def.Labels
 	if !reflect.DeepEqual(loud, def) {
 		t.Errorf("switched on\n got %+v\nwant %+v", loud, def)

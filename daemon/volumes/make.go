@@ -76,7 +76,7 @@ func (x *Volumes) make(ctx context.Context, r *record, from string, isSame func(
 	if err != nil {
 		return v, err
 	}
-	if have := x.find(r.Name); have != nil && have.State == creating {
+	if have := x.find(r.Name); have != nil && have.State == creating && have.Pool == r.Pool {
 		if err := x.undo(ctx, p, have); err != nil { // of a request that has failed, or of a daemon that was killed
 			return v, err
 		}

@@ -114,6 +114,29 @@ func says(t *testing.T, err error, code string, words ...string) {
 	}
 }
 
+// What a pool has half made belongs to it: a request for another pool with the same name takes nothing of it away.
+func TestHalfMadeVolumeOfAnotherPoolIsLeftAlone(t *testing.T) {
+	dir, other, ctx := poolDir(t), poolDir(t), t.Context()
+	x, _ := newVolumes(t, t.TempDir(), dir, nil)
+	x.SetPools([]config.Pool{{Name: "pool", Driver: api.DriverFile, Path: dir, MaxVolumes: 100}, {Name: "other", Driver: api.DriverFile, Path: other, MaxVolumes: 100}})
+	if _, err := x.Create(ctx, create("data", 512)); err != nil {
+		t.Fatal(err)
+	}
+	half := x.find("data").clone()
+	half.State = creating
+	if err := x.store(half); err != nil {
+		t.Fatal(err)
+	}
+	_, err := x.Create(ctx, api.VolumeCreate{Pool: "other", Name: "data", Size: 512})
+	says(t, err, api.CodeExists, "data")
+	if names := files(t, dir); len(names) != 1 || x.find("data") == nil {
+		t.Errorf("left of it: %v, record %+v", names, x.find("data"))
+	}
+	if v, err := x.Create(ctx, create("data", 1024)); err != nil || v.Size != 1024 {
+		t.Errorf("its own pool makes it anew: %+v, %v", v, err)
+	}
+}
+
 // files are the files of a directory, but for the pool's marker.
 func files(t *testing.T, dir string) (names []string) {
 	t.Helper()
