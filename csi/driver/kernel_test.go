@@ -59,7 +59,7 @@ func TestKernelVolumes(t *testing.T) {
 		}
 	}
 	t.Attr("row", "volumes of the CSI driver, on XFS by reflinks and on thin logical volumes: mounted, snapshotted, cloned, grown; a node that is stopped or killed while the volume moves writes nothing after unpublish has answered")
-	vm.RunTest(t, cache, vm.Options{Timeout: 12 * time.Minute, Memory: 3072}, func(here, self string) string {
+	vm.RunTest(t, cache, vm.Options{Timeout: 18 * time.Minute, Memory: 3072}, func(here, self string) string {
 		return fmt.Sprintf(kernelScript, here, insideVar, self)
 	})
 }

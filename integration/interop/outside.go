@@ -78,7 +78,7 @@ var outsides = []outside{
 		what: "saquery, sminfo, smpquery and ibaddr", document: stockHead, mayLack: true, here: true},
 	{part: partFabric, log: "ibsimnet", test: "TestElectionWithOpenSM", limit: 5 * time.Minute, title: "an election with opensm",
 		what: "an election with a subnet manager of others", document: electionHead, mayLack: true},
-	{part: partCSI, log: "csi", at: "csi/driver", test: "TestKernelVolumes", limit: 14 * time.Minute, title: "volumes of the CSI driver",
+	{part: partCSI, log: "csi", at: "csi/driver", test: "TestKernelVolumes", limit: 20 * time.Minute, title: "volumes of the CSI driver",
 		what: "the CSI driver with the kernel's nbd", document: csiHead, mayLack: true},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
 		what: "README's two hosts with systemd", document: mountedHead, mayLack: true, apart: true},
