@@ -58,7 +58,10 @@ const (
 	accessOptional    = 0x3ff << 20 // IBV_ACCESS_OPTIONAL_RANGE, of which RELAXED_ORDERING is one
 )
 
-func accessOf(flags uint32) (a verbs.Access) {
+// accessOf returns the rights that flags ask for. The program may write to its memory while that is sent: nothing keeps it
+// from that, and it may count on it.
+func accessOf(flags uint32) verbs.Access {
+	a := verbs.Volatile
 	for _, x := range [...]struct {
 		flag uint32
 		a    verbs.Access

@@ -222,7 +222,7 @@ func (p *peer) postMore(op rdmap.Op, more bool) {
 	if err != nil {
 		p.t.Fatalf("post %d: %v", op.ID, err)
 	}
-	slot.Kind, slot.ID, slot.Fence, slot.Local, slot.Imm = op.Kind, op.ID, op.Fence, op.Local, op.Imm
+	slot.Kind, slot.ID, slot.Fence, slot.Volatile, slot.Local, slot.Imm = op.Kind, op.ID, op.Fence, op.Volatile, op.Local, op.Imm
 	slot.SGL, slot.STag, slot.TO, slot.Atomic = append(slot.SGL, op.SGL...), op.STag, op.TO, op.Atomic
 	for _, b := range op.SGL {
 		slot.Len += uint32(len(b))

@@ -122,7 +122,11 @@ func (s *Stream) segment() error {
 		}
 		hdr = ddp.AppendUntagged(hdr, last, Control(op.Kind), inv, QNSend, t.msn, t.off)
 	}
-	err := s.llp.Append(hdr, t.gather(op.SGL, t.off, n))
+	sgl := t.gather(op.SGL, t.off, n)
+	if op.Volatile && t.stage.on && n > 0 {
+		sgl = append(sgl[:0], t.stage.copy(sgl...))
+	}
+	err := s.llp.Append(hdr, sgl)
 	t.off += n
 	if last {
 		t.active, t.op = false, nil

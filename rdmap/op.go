@@ -12,6 +12,7 @@ type Op struct {
 	Kind     Opcode
 	Signaled bool
 	Fence    bool // wait until all earlier Reads and Atomics are complete
+	Volatile bool // the source may change while it is sent: it is copied if the LLP computes a checksum
 	ID       uint64
 	SGL      [][]byte // source, or sink of a Read; with room for Config.MaxSGE pieces
 	Ref      []Pin    // likewise; released by the Upper when the operation is done

@@ -28,14 +28,21 @@ type stage struct {
 // full reports whether the batch should be sent before more is copied.
 func (g *stage) full() bool { return len(g.chunks) >= maxStage }
 
-// copy returns a copy of p that stays until release.
-func (g *stage) copy(p []byte) []byte {
-	if len(g.chunks) == 0 || g.used+len(p) > stageLen {
+// copy returns a copy of a segment's pieces that stays until release.
+func (g *stage) copy(pieces ...[]byte) []byte {
+	n := 0
+	for _, p := range pieces {
+		n += len(p)
+	}
+	if len(g.chunks) == 0 || g.used+n > stageLen {
 		g.chunks, g.used = append(g.chunks, g.pool.get()), 0
 	}
-	c := g.chunks[len(g.chunks)-1][g.used:]
-	g.used += len(p)
-	return c[:copy(c, p):len(p)]
+	c := g.chunks[len(g.chunks)-1][g.used : g.used : g.used+n]
+	g.used += n
+	for _, p := range pieces {
+		c = append(c, p...)
+	}
+	return c
 }
 
 // release returns the buffers.

@@ -83,3 +83,37 @@ func TestReadOfMemoryThatChanges(t *testing.T) {
 		}
 	}
 }
+
+// The owner may change what it sends, too, if it says so: QEMU moves the memory of a guest that runs.
+func TestSourceThatChanges(t *testing.T) {
+	const n = 3 << 20
+	for _, kind := range []rdmap.Opcode{rdmap.OpWrite, rdmap.OpSend} {
+		for _, volatile := range []bool{true, false} {
+			raw, mem := iwarptest.Pair(iwarptest.Options{MULPDU: 60000})
+			l := &summing{LLP: mem}
+			b := make([]byte, n)
+			l.change = func() {
+				for i := range b {
+					b[i]++
+				}
+			}
+			p := openOn(t, rdmap.Config{MaxSend: 4, MaxSGE: 3}, raw, l, nil)
+			op := sgl(rdmap.Op{Kind: kind, ID: 1, Volatile: volatile}, b[:100], b[100:n/2], b[n/2:])
+			go func() { p.post(op) }()
+			for got := 0; got < n; {
+				seg := p.wantOps(kind)[0]
+				if kind == rdmap.OpSend {
+					got += len(ddp.Untagged(seg).Payload())
+				} else {
+					got += len(ddp.Tagged(seg).Payload())
+				}
+			}
+			p.want("done 1")
+			raw.Close()
+			p.wantEnd()
+			if (l.wrong > 0) == volatile {
+				t.Errorf("%v, volatile %v: %d of %d checksums are wrong", kind, volatile, l.wrong, l.taken)
+			}
+		}
+	}
+}

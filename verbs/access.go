@@ -17,11 +17,11 @@ import (
 // pins counts accesses by peers in progress; shut is added to it while the window is not
 // open, so that pinning a closed window gives a negative count.
 type window struct {
-	pd    *PD
-	mw    bool // of a memory window
-	keyed bool // the consumer chooses the keys of its STags
-	local bool // of a memory region with LocalWrite
-	pins  atomic.Int64
+	pd       *PD
+	mw       bool // of a memory window
+	keyed    bool // the consumer chooses the keys of its STags
+	volatile bool // of a memory region: it has LocalWrite, or Volatile
+	pins     atomic.Int64
 	// placing counts payloads that the target is taking; shut is added when it is diverted.
 	placing atomic.Int64
 
@@ -291,8 +291,8 @@ type pin window
 func (p *pin) Unpin() { p.pins.Add(-1) }
 
 // Volatile implements rdmap.VolatilePin: the region has LocalWrite, so peers may
-// change it by Writes, Atomics or Sends, even through another STag.
-func (p *pin) Volatile() bool { return p.local || p.mr != nil && p.mr.local }
+// change it by Writes, Atomics or Sends, even through another STag, or its owner may.
+func (p *pin) Volatile() bool { return p.volatile || p.mr != nil && p.mr.win.volatile }
 
 var _ rdmap.TargetPin = (*pin)(nil)
 

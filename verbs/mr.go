@@ -17,6 +17,7 @@ const (
 	RemoteWrite
 	RemoteAtomic
 	WindowBind // memory windows may be bound to the region
+	Volatile   // the owner may change the memory while it is sent, see MR
 )
 
 func (a Access) remote() rdmap.Access {
@@ -41,7 +42,10 @@ func (a Access) remote() rdmap.Access {
 // ends the stream. Payloads of up to 256 bytes are copied first (not with
 // markers) and may change at any time. So may what a peer reads from a region
 // with LocalWrite, since peers may change it. The source of a Send or Write, and
-// a region without LocalWrite while peers read it, must not change.
+// a region without LocalWrite while peers read it, must not change, unless the
+// region is registered with Volatile: what is sent from it is copied first where there is
+// a CRC, and the peer gets old bytes or new ones. A program that was written for adapters,
+// which read memory once, may count on that: QEMU sends the memory of a guest that runs.
 //
 // Peers' Atomics are atomic with respect to each other, on any stream and STag of
 // the device (RFC 7306 section 5.3), and to local use of the same 8 aligned
@@ -52,6 +56,7 @@ type MR struct {
 	buf      []byte
 	local    bool // LocalWrite
 	bindable bool // WindowBind
+	volatile bool // Volatile
 	charge   charge
 	extent   extent
 	refs     atomic.Int32  // work requests and memory windows that use the region; negative: deregistered
@@ -92,7 +97,7 @@ func (pd *PD) RegisterMRAt(base uint64, buf []byte, access Access) (*MR, error) 
 	if err := pd.enter(); err != nil {
 		return nil, err
 	}
-	mr := &MR{buf: buf[:len(buf):len(buf)], local: access&LocalWrite != 0, bindable: access&WindowBind != 0, charge: charge{ulp: &pd.ulp.acct}}
+	mr := &MR{buf: buf[:len(buf):len(buf)], local: access&LocalWrite != 0, bindable: access&WindowBind != 0, volatile: access&Volatile != 0, charge: charge{ulp: &pd.ulp.acct}}
 	mr.charge.n[resMRs], mr.charge.n[resBytes] = 1, int64(len(buf))
 	if err := pd.ulp.dev.prm.take(&mr.charge); err != nil {
 		pd.leave()
@@ -100,7 +105,7 @@ func (pd *PD) RegisterMRAt(base uint64, buf []byte, access Access) (*MR, error) 
 	}
 	w := &mr.win
 	w.init(pd, false)
-	w.local = mr.local
+	w.volatile = mr.local || mr.volatile
 	if err := pd.ulp.dev.memory.enter(mr); err != nil {
 		pd.ulp.dev.prm.give(&mr.charge)
 		pd.leave()

@@ -135,11 +135,13 @@ func (qp *QP) PostSend(wr *SendWR) error {
 	}
 	for _, e := range wr.SGL {
 		op.SGL = append(op.SGL, e.MR.buf[e.Off:e.Off+e.Len])
+		op.Volatile = op.Volatile || e.MR.volatile
 	}
 	if len(wr.Data) > 0 {
 		op.SetInline(wr.Data)
 	} else if inline && wr.Op != OpRead {
 		op.CopyInline()
+		op.Volatile = false
 		release(op.Ref)
 	}
 	stream.Commit(wr.Flags&More != 0)

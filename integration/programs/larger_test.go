@@ -87,7 +87,7 @@ func guestMigrates(t *testing.T) {
 		return p, openMonitor(t, socket, p)
 	}
 	to := fmt.Sprintf("rdma:127.0.0.1:%d", port)
-	_, there := machine("there", "-incoming", to)
+	q, there := machine("there", "-incoming", to)
 	p, here := machine("here")
 	here.do("migrate", map[string]any{"uri": to}, nil)
 	var info, status struct{ Status string }
@@ -96,7 +96,7 @@ func guestMigrates(t *testing.T) {
 	for end := time.Now().Add(limit); info.Status != "completed"; <-tick.C {
 		here.do("query-migrate", nil, &info)
 		if info.Status == "failed" || time.Now().After(end) {
-			t.Fatalf("the migration has %s\n%s", info.Status, p.out.String())
+			t.Fatalf("the migration has %s\n%s\nthe host that it goes to:\n%s", info.Status, p.out.String(), q.out.String())
 		}
 	}
 	for end := time.Now().Add(limit); status.Status != "running"; <-tick.C {
