@@ -37,7 +37,7 @@ var sctpPrograms = []struct {
 	{"verbs", "OverSCTPBetweenHosts|OverSCTPOnBadWires|ImpairedWireLosesPackets", "", "BetweenHosts$/sctp-udp|BetweenHosts$/sctp IPv6|OnBadWires/a delay|OnBadWires/reordering|OnBadWires/duplication|OnBadWires/[0-9] % loss|OnBadWires/sctp-udp all of that", 25 * time.Minute, true},
 	{"ipsectest", associations, besides, "Phase2DeleteLeavesAssociationsUp/SCTP in UDP|Phase2DeleteLeavesAssociationsUp/kernel SCTP IKEv1|KernelSCTPAssociationKeepsItsGuard/IPv6|KernelSCTPAssociationKeepsItsGuard/IPv4, dialled there|BlockedPeerReachesNothing/kernel SCTP IPv6|PeerWithoutAnSAIsNotAnswered/kernel SCTP IPv6", 35 * time.Minute, false},
 	{"chaos", "KernelSCTP", "", "StormOfDeletes|FailsOver", 25 * time.Minute, false},
-	{"peers", "WhatIsQueued|NarrowerThanItsEnds", "/_tcp$|/_sctp-udp$|/^tcp_|/^sctp-udp_", "NarrowerThanItsEnds/sctp later|WhatIsQueuedForARemovedPeerIsNeverSent/removed from the files", 15 * time.Minute, false},
+	{"peers", "WhatIsQueued|NarrowerThanItsEnds|CaptureIsInClear", "/tcp$|/_tcp$|/_sctp-udp$|/^tcp_|/^sctp-udp_", "NarrowerThanItsEnds/sctp later|WhatIsQueuedForARemovedPeerIsNeverSent/removed from the files", 15 * time.Minute, false},
 }
 
 // associations are the tests of package ipsectest about the kernel's SCTP inside of its

@@ -14,8 +14,20 @@ import (
 // payload, which has the canary and is the control for the other two, without it, and on the wire. A capture with SIGINT at its
 // end is a whole file of root's.
 func TestCaptureIsInClearAndTheWireIsNot(t *testing.T) {
+	for _, carrier := range []string{"tcp", "sctp"} {
+		t.Run(carrier, func(t *testing.T) {
+			if carrier == "sctp" {
+				lab.RequireKernelSCTP(t)
+				t.Attr("row", "the kernel's SCTP, captured by the daemon: in clear, with payload only where it is asked for, while the wire has ESP")
+			}
+			captureIsInClear(t, carrier)
+		})
+	}
+}
+
+func captureIsInClear(t *testing.T, carrier string) {
 	s := newScene(t)
-	if err := node.Join(t.Context(), s.alpha, s.beta); err != nil {
+	if err := node.Join(t.Context(), s.alpha, s.beta, "--transport", carrier); err != nil {
 		t.Fatal(err)
 	}
 	wire, err := s.alpha.Capture(t.Context(), lab.CaptureOptions{})
