@@ -127,7 +127,7 @@ type VolumePublished struct {
 // VolumeUnpublish asks that a peer may attach a volume no more, and be fenced from it: the answer comes when nothing of it can
 // reach the storage any more.
 type VolumeUnpublish struct {
-	Peer string `json:"peer"` // as in VolumePublish
+	Peer string `json:"peer"` // as in VolumePublish; or the name that it had then, unless it is that of a peer with a lease now
 	// TimeoutSeconds is how long its I/O may take to end; 0 is a minute.
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 }

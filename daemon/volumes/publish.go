@@ -79,9 +79,11 @@ func (x *Volumes) grant(r *record, l lease) error {
 func (x *Volumes) Unpublish(ctx context.Context, name string, q api.VolumeUnpublish) (f api.Fenced, err error) {
 	err = x.locked(ctx, name, func(ctx context.Context, r *record) error {
 		_, allow, known := x.host.Peer(q.Peer)
-		i := slices.IndexFunc(r.Leases, func(l lease) bool {
-			return known && l.Allow == allow || l.Allow == q.Peer || !known && l.Peer == q.Peer
-		})
+		i := slices.IndexFunc(r.Leases, func(l lease) bool { return known && l.Allow == allow || l.Allow == q.Peer })
+		if i < 0 {
+			// No peer is called so any more, or another one is than when it got the lease: of that one the name has nothing to leave.
+			i = slices.IndexFunc(r.Leases, func(l lease) bool { return l.Peer == q.Peer })
+		}
 		switch {
 		case i >= 0:
 			allow = r.Leases[i].Allow

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,6 +43,8 @@ type host struct {
 	fences  []string
 	frozen  int
 	refuses error // what Fence returns
+
+	identities map[string]string // of peers whose name is not their identity
 }
 
 func (*host) Apply(context.Context, string) {}
@@ -72,9 +76,9 @@ func (h *host) Describe(name string) (api.Export, bool) {
 	return api.Export{UUID: "u", State: api.ExportReady, Size: 1 << 20, ExportSpec: api.ExportSpec{Name: e.Name}}, ok
 }
 
-func (*host) Peer(s string) (name, allow string, ok bool) {
+func (h *host) Peer(s string) (name, allow string, ok bool) {
 	name, _ = strings.CutPrefix(s, config.AllowIdentity)
-	return name, config.AllowIdentity + name, name != "" && name != "stranger"
+	return name, config.AllowIdentity + cmp.Or(h.identities[name], name), name != "" && name != "stranger"
 }
 
 // newVolumes are the volumes of a state directory, with one pool of files.
@@ -349,6 +353,43 @@ func TestWhoMayHaveAVolumeTogether(t *testing.T) {
 		if e, _ := x.Export("data"); tc.want && len(e.Allow) != 2 || len(e.Readers) > 0 != (tc.a.ReadOnly || tc.b.ReadOnly && tc.want) {
 			t.Errorf("%+v: %+v", tc, e)
 		}
+	}
+}
+
+// A node that was replaced by another of its name has another identity. Its lease is that of the old one, which is fenced: to answer
+// that the name has nothing to be fenced from would leave the old one let in, and the volume with nobody who can give it away.
+func TestLeaseOfAHostThatAnotherOneOfItsNameReplaces(t *testing.T) {
+	x, h := newVolumes(t, t.TempDir(), poolDir(t), nil)
+	if _, err := x.Create(t.Context(), api.VolumeCreate{Pool: "pool", Name: "data", Size: 512}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.Publish(t.Context(), "data", api.VolumePublish{Peer: "node"}); err != nil {
+		t.Fatal(err)
+	}
+	h.identities = map[string]string{"node": "192.0.2.12", "renamed": "node"}
+	_, err := x.Publish(t.Context(), "data", api.VolumePublish{Peer: "node"})
+	says(t, err, api.CodeInUse, "unpublish data node")
+	if _, err := x.Unpublish(t.Context(), "data", api.VolumeUnpublish{Peer: "node"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"data id:node"}; !slices.Equal(h.fences, want) {
+		t.Errorf("fenced: %q, want %q", h.fences, want)
+	}
+	if e, _ := x.Export("data"); len(e.Allow) > 0 {
+		t.Errorf("%v may still attach it", e.Allow)
+	}
+	// Of two leases that could be meant, that of the name's identity of today is.
+	for _, peer := range []string{"node", "renamed"} {
+		if _, err := x.Publish(t.Context(), "data", api.VolumePublish{Peer: peer, Shared: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.identities = map[string]string{"node": "node", "renamed": "192.0.2.12"}
+	if _, err := x.Unpublish(t.Context(), "data", api.VolumeUnpublish{Peer: "node"}); err != nil {
+		t.Fatal(err)
+	}
+	if e, _ := x.Export("data"); !slices.Equal(e.Allow, []string{"id:192.0.2.12"}) {
+		t.Errorf("%v may attach it", e.Allow)
 	}
 }
 
