@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/ironwarp/ironwarp/daemon"
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -17,6 +18,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/invite"
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 )
 
 // joint is what `peer invite` and `peer join` have in common: this host's side of the exchange.
@@ -30,13 +32,15 @@ type joint struct {
 	name    string // of the peer here; "": the one that it gives itself
 	side    invite.Side
 	in      *bufio.Reader
+	person  bool // answers at a terminal
+	now     func() time.Time
 
 	peer   api.Peer // once it is written
 	secret config.KeptSecret
 }
 
 func (w *ironwarp) newJoint(c *cli.Context, name string) (*joint, error) {
-	j := &joint{w: w, c: c, cl: w.client(c), name: name, in: newLineReader(w.stdin)}
+	j := &joint{w: w, c: c, cl: w.client(c), name: name, in: newLineReader(w.stdin), person: isTerminal(w.stdin), now: time.Now}
 	if name != "" {
 		if err := config.CheckPeerName(name); err != nil {
 			return nil, &usageError{msg: fmt.Sprintf("peer name %q %s", name, err)}
@@ -129,25 +133,57 @@ func (j *joint) ask(ctx context.Context, p invite.Partner, code string) (bool, e
 	if p.Identity != "" {
 		j.say(", and will have the IKE identity %s", p.Identity)
 	}
+	if p.Profile != "" {
+		j.say(", with the IPsec profile %s", p.Profile)
+	}
 	j.say(". It becomes peer %s.\nThe code on its screen has to be the same as this one. Compare them where nobody else can take part, by telephone for example:\n\n    %s\n\n", name, code)
+	if chosen, err := j.cfg.ProfileByName(p.Profile); err == nil { // which check has found that it is
+		for _, why := range chosen.Warnings() {
+			j.say("%s\n\n", j.w.bad("INSECURE: profile "+p.Profile+": "+why))
+		}
+	}
 	if j.c.Bool("yes") {
 		j.say("confirmed unseen, by --yes\n")
 		return true, nil
 	}
-	j.say("Is it the same, and is this the host that you mean? [y/N] ")
-	line, err := j.readLine(ctx)
+	line, err := j.answer(ctx)
 	if err != nil {
 		j.say("\n")
 	}
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: standard input has ended without an answer", invite.ErrDeclined)
 	}
-	switch strings.ToLower(strings.TrimSpace(line)) {
-	case "y", "yes":
+	if isYes(line) {
 		j.say("confirmed; waiting for the other host\n")
 		return true, err
 	}
 	return false, err
+}
+
+// reaction is the least time in which somebody reads a code and compares it.
+const reaction = time.Second
+
+// answer asks whether the codes are the same. At a terminal the answer is a person's, who has seen the code: no line that was pasted with the
+// token, whose text somebody else may have chosen.
+func (j *joint) answer(ctx context.Context) (string, error) {
+	if f, ok := j.w.stdin.(*os.File); ok && j.person {
+		_, _ = j.in.Discard(j.in.Buffered())
+		_ = unix.IoctlSetInt(int(f.Fd()), unix.TCFLSH, unix.TCIFLUSH)
+	}
+	for {
+		j.say("Is it the same, and is this the host that you mean? [y/N] ")
+		asked := j.now()
+		line, err := j.readLine(ctx)
+		if no := strings.ToLower(strings.TrimSpace(line)); err != nil || no == "n" || no == "no" || !j.person || j.now().Sub(asked) >= reaction {
+			return line, err
+		}
+		j.say("\nThis answer came before anybody could compare the codes. ")
+	}
+}
+
+func isYes(line string) bool {
+	s := strings.ToLower(strings.TrimSpace(line))
+	return s == "y" || s == "yes"
 }
 
 // write makes the other host a peer: its secret first, so that no peer is without one.

@@ -222,7 +222,16 @@ func TestNeitherHostKeepsHalfAPeerOfAnInvitation(t *testing.T) {
 		s.noPeers(c.name)
 	}
 
-	a := s.converse(s.alpha, "peer", "invite", "--expires", "1s")
+	// A profile that encrypts nothing is the inviter's choice, of which the joiner's people learn before they confirm.
+	a, b, _ := s.invitation("--profile", "rfc7146-null")
+	b.until(`INSECURE: profile rfc7146-null: NO CONFIDENTIALITY`)
+	b.until(codePattern)
+	b.say("n")
+	a.end()
+	b.end()
+	s.noPeers("another profile")
+
+	a = s.converse(s.alpha, "peer", "invite", "--expires", "1s")
 	token := a.until(tokenPattern)
 	if err := a.end(); err == nil || !strings.Contains(a.output(), "the invitation has expired") {
 		t.Errorf("%v:\n%s", err, a.output())
@@ -233,7 +242,7 @@ func TestNeitherHostKeepsHalfAPeerOfAnInvitation(t *testing.T) {
 
 	// Who has such a peer already learns it before anybody is asked, and so does the other.
 	s.must(s.beta, "peer", "add", "--generate-psk", "other", s.alpha.Addr().String())
-	a, b, _ := s.invitation()
+	a, b, _ = s.invitation()
 	for d, says := range map[*dialogue]string{a: "the other host has ended it", b: fmt.Sprintf("peers alpha and other have the same address %s", s.alpha.Addr())} {
 		if err := d.end(); err == nil || regexp.MustCompile(codePattern).MatchString(d.output()) {
 			t.Errorf("%v:\n%s", err, d.output())

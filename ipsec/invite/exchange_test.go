@@ -274,6 +274,20 @@ func TestHostThatCannotBeAPeerIsRefusedBeforePeopleAreAsked(t *testing.T) {
 	}
 }
 
+// TestJoinerChoosesNoProfile: what protects the streams, and what carries them, is what the inviter's people have asked for. Nobody shows
+// them what a joiner says.
+func TestJoinerChoosesNoProfile(t *testing.T) {
+	for _, worse := range []Host{{Profile: "rfc7146-null"}, {Profile: "rfc3723-aggressive", Transport: "tcp"}, {Transport: "auto"}} {
+		a, b := newParty(Host{Name: "alpha", Port: 7471, Transport: "tcp"}, yes), newParty(beta, yes)
+		b.Own.Profile, b.Own.Transport = worse.Profile, worse.Transport
+		v := invite(t, a, soon())
+		_, err := Join(t.Context(), v.token, b.Side)
+		if e := v.ending(); !errors.Is(e.err, ErrTampered) || err == nil || a.timesAsked()+b.timesAsked() > 0 || !a.secret().IsZero() || !b.secret().IsZero() {
+			t.Errorf("%+v: inviter: %v; joiner: %v; asked: %d and %d", worse, e.err, err, a.timesAsked(), b.timesAsked())
+		}
+	}
+}
+
 // TestStolenTokenIsSeen: the thief joins first. The inviter sees his name and address, and a code that the one who should join
 // does not have; that one is told that the invitation was used.
 func TestStolenTokenIsSeen(t *testing.T) {

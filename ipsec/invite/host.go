@@ -193,5 +193,11 @@ func (h *host) serve(ctx context.Context, c *conn, m hello) (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("somebody with the token has connected from %s, and did not complete the exchange: %w", c.RemoteAddr(), err)
 	}
-	return h.side.settle(ctx, c, func(Partner) error { return nil })
+	own := h.side.Own
+	return h.side.settle(ctx, c, func(p Partner) error {
+		if p.Profile != own.Profile || p.Transport != own.Transport {
+			return fmt.Errorf("%w: the joiner wants another IPsec profile or transport than those of the invitation", ErrTampered)
+		}
+		return nil
+	})
 }
