@@ -32,26 +32,24 @@ func (w *ironwarp) captureCommand() *cli.Command {
 }
 
 func (w *ironwarp) capture(c *cli.Context) error {
-	var out io.Writer
-	switch name := c.String("write"); {
+	name := c.String("write")
+	switch {
 	case name == "":
 		return &usageError{msg: "--write is missing", fix: "`ironwarp capture -w FILE`, or `ironwarp capture -w - | tshark -r -`"}
 	case c.Duration("duration") < 0:
 		return &usageError{msg: "--duration is negative"}
 	case name == "-" && w.terminal:
 		return &usageError{msg: "a capture would upset this terminal", fix: "pipe it into a program, such as `tshark -r -`, or name a file"}
-	case name == "-":
-		out = w.stdout
-	default:
-		f, err := createCapture(name, c.Bool("overwrite"))
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		out = f
 	}
-	v, err := w.captureTo(c, out, api.CaptureRequest{Peer: c.String("peer"), Payload: c.Bool("payload")}, func() {
-		fmt.Fprintln(w.stderr, "capturing; Ctrl-C ends it")
+	v, err := w.captureTo(c, api.CaptureRequest{Peer: c.String("peer"), Payload: c.Bool("payload")}, func() (io.WriteCloser, error) {
+		out, err := io.WriteCloser(unclosed{w.stdout}), error(nil)
+		if name != "-" {
+			out, err = createCapture(name, c.Bool("overwrite"))
+		}
+		if err == nil {
+			fmt.Fprintln(w.stderr, "capturing; Ctrl-C ends it")
+		}
+		return out, err
 	})
 	if err != nil {
 		return err
@@ -60,36 +58,32 @@ func (w *ironwarp) capture(c *cli.Context) error {
 	return nil
 }
 
-// createCapture makes a file that only its owner can read. It fails where there is one already, unless it may be overwritten; a
-// symbolic link is none that may.
+// unclosed is standard output, which stays open.
+type unclosed struct{ io.Writer }
+
+// Close does nothing, and does not fail.
+func (unclosed) Close() error { return nil }
+
+// createCapture makes a file that this user alone can read. It fails where there is one already, unless it may be overwritten: then the
+// name is that of a new file, and whoever owns the old one, has it open or knows it by another name sees nothing of the capture.
 func createCapture(name string, overwrite bool) (*os.File, error) {
-	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
-	if overwrite {
-		flags = os.O_WRONLY | os.O_CREATE | syscall.O_NOFOLLOW
+	if st, err := os.Lstat(name); overwrite && err == nil {
+		switch {
+		case st.Mode().Type() == os.ModeSymlink:
+			return nil, &api.Error{Code: api.CodeInvalid, Message: name + " is a symbolic link", Fix: "name the file itself"}
+		case !st.Mode().IsRegular():
+			return nil, &api.Error{Code: api.CodeInvalid, Message: name + " is no file", Fix: "name a file, or write to a pipe with -w -"}
+		}
+		if err := os.Remove(name); err != nil {
+			return nil, fmt.Errorf("cannot replace the file %s: %w", name, err)
+		}
 	}
-	f, err := os.OpenFile(name, flags, 0o600)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {
 	case errors.Is(err, os.ErrExist):
 		return nil, &api.Error{Code: api.CodeExists, Message: fmt.Sprintf("there is a file %s already", name), Fix: "name another one, or replace it with --overwrite"}
-	case errors.Is(err, syscall.ELOOP):
-		return nil, &api.Error{Code: api.CodeInvalid, Message: name + " is a symbolic link", Fix: "name the file itself"}
-	case err != nil || !overwrite:
-		return f, err
-	}
-	st, err := f.Stat()
-	switch {
 	case err != nil:
-	case !st.Mode().IsRegular():
-		err = &api.Error{Code: api.CodeInvalid, Message: name + " is no file", Fix: "name a file, or write to a pipe with -w -"}
-	default:
-		// Before anything is in it: who could read it cannot any more, but may have it open.
-		if err = f.Chmod(0o600); err == nil {
-			err = f.Truncate(0)
-		}
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
+		return nil, fmt.Errorf("cannot make the file %s: %w", name, err)
 	}
 	return f, nil
 }
@@ -97,9 +91,9 @@ func createCapture(name string, overwrite bool) (*os.File, error) {
 // captureEnd bounds how long what is still in the daemon's ring takes at the end.
 const captureEnd = 10 * time.Second
 
-// captureTo captures to out until Ctrl-C, the --duration, or the end of out. It returns what the daemon says about the capture
-// at its end.
-func (w *ironwarp) captureTo(c *cli.Context, out io.Writer, q api.CaptureRequest, begun func()) (v api.Capture, err error) {
+// captureTo captures to what open opens, once the daemon captures, until Ctrl-C, the --duration, or the end of that. It returns what the
+// daemon says about the capture at its end.
+func (w *ironwarp) captureTo(c *cli.Context, q api.CaptureRequest, open func() (io.WriteCloser, error)) (v api.Capture, err error) {
 	cl := w.client(c)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.Context)) // the file is finished after Ctrl-C
 	defer cancel()
@@ -108,7 +102,11 @@ func (w *ironwarp) captureTo(c *cli.Context, out io.Writer, q api.CaptureRequest
 		return v, err
 	}
 	defer file.Close()
-	begun()
+	out, err := open()
+	if err != nil {
+		return v, err
+	}
+	defer out.Close()
 	until := c.Context
 	if d := c.Duration("duration"); d > 0 {
 		var over context.CancelFunc
@@ -134,8 +132,10 @@ func (w *ironwarp) captureTo(c *cli.Context, out io.Writer, q api.CaptureRequest
 	switch {
 	case errors.Is(err, syscall.EPIPE):
 		return v, nil // who reads has seen enough
+	case errors.Is(err, syscall.ENOSPC):
+		return v, &api.Error{Code: api.CodeNoSpace, Message: fmt.Sprintf("cannot write the capture: %v", err), Fix: "make room, or capture for a shorter --duration, of one --peer, or with less in it (without --payload)"}
 	case err != nil:
-		return v, fmt.Errorf("write the capture: %w", err)
+		return v, fmt.Errorf("cannot write the capture: %w", err)
 	case until.Err() == nil:
 		return v, &api.Error{Code: api.CodeUnavailable, Message: "the daemon has ended, and the capture with it", Fix: "its log says why"}
 	}

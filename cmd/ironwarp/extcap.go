@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -53,12 +54,9 @@ func (w *ironwarp) extcap(c *cli.Context) error {
 		if c.String("fifo") == "" {
 			return &usageError{msg: "--fifo is missing"}
 		}
-		out, err := os.OpenFile(c.String("fifo"), os.O_WRONLY, 0)
-		if err != nil {
-			return err
-		}
-		defer out.Close()
-		_, err = w.captureTo(c, out, api.CaptureRequest{Peer: c.String("peer"), Payload: c.Bool("payload")}, func() {})
+		_, err := w.captureTo(c, api.CaptureRequest{Peer: c.String("peer"), Payload: c.Bool("payload")}, func() (io.WriteCloser, error) {
+			return os.OpenFile(c.String("fifo"), os.O_WRONLY, 0)
+		})
 		return err
 	default:
 		return &usageError{msg: "nothing is asked", fix: "Wireshark asks with --extcap-interfaces, --extcap-dlts, --extcap-config or --capture"}
