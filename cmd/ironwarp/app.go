@@ -35,6 +35,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err == nil {
 		return 0
 	}
+	err = forbidden(err)
 	w.report(err, wantsJSON(args))
 	return exitStatus(err)
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
@@ -47,6 +49,16 @@ func exitStatus(err error) int {
 		return api.ExitStatus(a.Code)
 	}
 	return 1
+}
+
+// forbidden says what to do about a file that this user may not read or write, unless the error says so itself.
+func forbidden(err error) error {
+	var u *usageError
+	var a *api.Error
+	if os.Geteuid() == 0 || !errors.Is(err, fs.ErrPermission) || errors.As(err, &u) || errors.As(err, &a) {
+		return err
+	}
+	return &api.Error{Code: api.CodeForbidden, Message: err.Error(), Fix: "run the command with sudo"}
 }
 
 // report prints an error to stderr.

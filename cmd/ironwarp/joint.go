@@ -120,6 +120,12 @@ func (j *joint) check(p invite.Partner) error {
 	if p.Identity != "" && auth.CheckIdentity(p.Identity) != nil {
 		return &api.Error{Code: api.CodeInvalid, Message: "the other host gives itself an identity that none can have in IKE"}
 	}
+	for _, q := range j.cfg.Peers {
+		if q.Address == p.Address {
+			return &api.Error{Code: api.CodeExists, Message: fmt.Sprintf("peer %s of this host has the same address %s as the other host, %s", q.Name, p.Address, p.Name),
+				Fix: fmt.Sprintf("`ironwarp ping %s` shows whether the hosts are linked already. If not, as when one lost power in the middle of an invitation: `ironwarp peer rm %s`, and invite it again", q.Name, q.Name)}
+		}
+	}
 	if err := daemon.CheckPeer(j.main, j.spec(p)); err != nil {
 		return fmt.Errorf("the other host, %s at %s, cannot be a peer: %w", p.Name, p.Address, err)
 	}
