@@ -1,6 +1,7 @@
 package packages
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,7 @@ func TestPackageOfADiskInUseIsNotRemoved(t *testing.T) {
 	}
 	const disk = `d=/sys/block/nbd0; mkdir -p $d/holders $d/nbd0p1/holders; echo ironwarp/beta-docs >$d/backend; echo 43:999 >$d/dev; echo 43:1000 >$d/nbd0p1/dev; `
 	const mounted = `$(stat -c %d /sys/block | { read n; echo $((n >> 8)):$((n & 255)); })`
+	const swaps = "echo %s partition 1024 0 -2 >/run/swaps; mount --bind /run/swaps /proc/swaps"
 	for _, c := range []struct {
 		name, setup string
 		refused     bool
@@ -31,6 +33,9 @@ func TestPackageOfADiskInUseIsNotRemoved(t *testing.T) {
 		{"a mounted partition", disk + "echo " + mounted + " >$d/nbd0p1/dev", true},
 		{"a disk under a device mapper's", disk + "mkdir $d/holders/dm-0", true},
 		{"a partition under a device mapper's", disk + "mkdir $d/nbd0p1/holders/dm-0", true},
+		{"a disk that is swapped to", disk + fmt.Sprintf(swaps, "/dev/nbd0"), true},
+		{"a partition that is swapped to", disk + fmt.Sprintf(swaps, "/dev/nbd0p1"), true},
+		{"another disk that is swapped to", disk + fmt.Sprintf(swaps, "/dev/nbd01"), false},
 		{"another program's mounted disk", disk + "echo qemu >$d/backend; echo " + mounted + " >$d/dev", false},
 		{"a mounted disk without a backend", disk + "rm $d/backend; echo " + mounted + " >$d/dev", false},
 	} {
