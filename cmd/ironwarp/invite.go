@@ -18,6 +18,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/invite"
 	"github.com/urfave/cli/v2"
 )
@@ -190,9 +191,13 @@ func (j *joint) token(c *cli.Context) (string, error) {
 	case arg != "" && arg != "-":
 		return arg, nil
 	case file != "" && file != "-":
-		f, err := os.Open(file)
+		open := os.Open
+		if c.Bool("yes") { // then the token alone decides
+			open = func(path string) (*os.File, error) { return auth.OpenPrivate(path, "token") }
+		}
+		f, err := open(file)
 		if err != nil {
-			return "", fmt.Errorf("read the token: %w", err)
+			return "", fmt.Errorf("cannot use the token's file: %w", err)
 		}
 		defer f.Close()
 		b, err := io.ReadAll(io.LimitReader(f, maxTokenFile))
