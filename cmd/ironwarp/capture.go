@@ -128,8 +128,11 @@ func (w *ironwarp) captureTo(c *cli.Context, q api.CaptureRequest, open func() (
 		v, err := cl.EndCapture(ctx, id)
 		ended <- end{v, err}
 	}()
-	_, err = io.Copy(out, file)
+	from := &source{Reader: file}
+	_, err = io.Copy(out, from)
 	switch {
+	case from.err != nil && until.Err() == nil:
+		return v, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("the daemon has ended, and the capture with it: %v", from.err), Fix: "its log says why. What was captured until then is in the file"}
 	case errors.Is(err, syscall.EPIPE):
 		return v, nil // who reads has seen enough
 	case errors.Is(err, syscall.ENOSPC):
@@ -141,6 +144,20 @@ func (w *ironwarp) captureTo(c *cli.Context, q api.CaptureRequest, open func() (
 	}
 	e := <-ended
 	return e.v, e.err
+}
+
+// source notes how a reader fails, of a copy whose writer may fail, too.
+type source struct {
+	io.Reader
+	err error
+}
+
+func (s *source) Read(b []byte) (int, error) {
+	n, err := s.Reader.Read(b)
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
 }
 
 // captureText is a capture that runs.

@@ -31,7 +31,7 @@ func (w *ironwarp) exportCommand() *cli.Command {
 				Flags: remote(configFlag(), &cli.BoolFlag{Name: "force", Usage: "also when peers have it attached: their I/O fails"})},
 			{Name: "repair", Usage: "offer it again, once its storage has lost acknowledged writes and was repaired", ArgsUsage: "NAME", Action: w.exportRepair, BashComplete: w.completeExports, Flags: remote()},
 			{Name: "resize", Usage: "give its file another size, which peers that have it attached see", ArgsUsage: "NAME SIZE", Action: w.exportResize, BashComplete: w.completeExports,
-				Description: "SIZE is a number of bytes, or one with KiB, MiB or GiB. A block device is resized by its own tools; its export follows.",
+				Description: "SIZE is a number of bytes, or one with KiB, MiB, GiB or TiB. A block device is resized by its own tools; its export follows.",
 				Flags:       remote(&cli.BoolFlag{Name: "shrink", Usage: "also to less than it has: what is behind that is lost. No peer may have it attached"})},
 			{Name: "fence", Usage: "make sure that a peer writes to it no more, until it attaches it anew", ArgsUsage: "NAME PEER", Action: w.exportFence, BashComplete: w.completeExports,
 				Description: "What the peer has begun ends first; all that comes later fails there with EPERM, also after restarts of either host.\n" +

@@ -126,7 +126,7 @@ func (w *ironwarp) poolShow(c *cli.Context) error {
 }
 
 func (w *ironwarp) volumeCommand() *cli.Command {
-	sizes := "SIZE is a number of bytes, or one with KiB, MiB or GiB."
+	sizes := "SIZE is a number of bytes, or one with KiB, MiB, GiB or TiB."
 	return &cli.Command{
 		Name: "volume", Usage: "volumes of this host's pools, or of a peer's",
 		Description: "A volume is an export by itself. Once it is published to a peer, that attaches it with `ironwarp attach`.",

@@ -109,10 +109,10 @@ func ParseAddr(s string) (netip.Addr, error) {
 var sizeUnits = []struct {
 	suffix string
 	shift  uint
-}{{"GiB", 30}, {"MiB", 20}, {"KiB", 10}}
+}{{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}}
 
-// ParseSize reads an amount of memory: a number of bytes, or one followed by KiB, MiB
-// or GiB. It fails at any other text, and at more than an int64 holds.
+// ParseSize reads an amount of memory: a number of bytes, or one followed by KiB, MiB,
+// GiB or TiB. It fails at any other text, and at more than an int64 holds.
 func ParseSize(s string) (int64, error) {
 	shift := uint(0)
 	digits := s
@@ -124,7 +124,7 @@ func ParseSize(s string) (int64, error) {
 	}
 	v, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || v < 0 || v > math.MaxInt64>>shift {
-		return 0, fmt.Errorf("%q is not a size; write a number of bytes or one with KiB, MiB or GiB", s)
+		return 0, fmt.Errorf("%q is not a size; write a number of bytes or one with KiB, MiB, GiB or TiB", s)
 	}
 	return v << shift, nil
 }
