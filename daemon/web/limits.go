@@ -3,7 +3,7 @@ package web
 import "time"
 
 const (
-	// maxConns at the same time. Any user of the host can open them, so headerTime bounds how long one without a request stays.
+	// maxConns at the same time. Any user of the host can open them; those without the token give way to the next ones.
 	maxConns = 64
 	// maxStreams is how many pages may be open with events: a person has a few, and each is a goroutine and a rendering.
 	maxStreams = 16

@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/doctor"
 )
@@ -78,7 +76,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer cancel()
 	hs := &http.Server{
 		Handler: s, ReadHeaderTimeout: s.headerTime, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withConn,
+		DisableGeneralOptionsHandler: true, // who lacks the token gets 404
 		// What clients do wrong is no business of who runs the server, and a request has the token.
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
@@ -97,7 +96,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	})
 	stop := context.AfterFunc(ctx, func() { hs.Close() })
 	defer stop()
-	err := hs.Serve(netutil.LimitListener(ln, maxConns))
+	err := hs.Serve(&conns{Listener: ln, all: map[*conn]bool{}})
 	stopped := ctx.Err() != nil
 	cancel()
 	hs.Close()
@@ -133,6 +132,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Not found. The address of the page is what `ironwarp web` has printed.", http.StatusNotFound)
 		return
 	}
+	know(r.Context())
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "This page changes nothing: use the command line.", http.StatusMethodNotAllowed)

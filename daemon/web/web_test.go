@@ -514,6 +514,74 @@ func TestSlowClientsAreDropped(t *testing.T) {
 	})
 }
 
+// Whoever lacks the token may take all connections, and keep them: who has it comes in all the same, and its open page stays.
+func TestConnectionsOfStrangersKeepNobodyOut(t *testing.T) {
+	src := &source{}
+	s, at := serve(t, src, nil)
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	events, err := (&http.Client{Transport: transport}).Get("http://" + at + s.Path() + "events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Body.Close()
+	for i := range 3 * maxConns {
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if i%2 == 0 {
+			continue // says nothing
+		}
+		if _, err := io.WriteString(c, "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			continue // it has given way already
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusNotFound || resp.Close {
+			t.Fatalf("a stranger: %s, closed: %v", resp.Status, resp.Close)
+		}
+	}
+	client := &http.Client{Transport: transport, Timeout: 45 * time.Second} // less than an idle connection may stay
+	page, err := client.Get("http://" + at + s.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	page.Body.Close()
+	if page.StatusCode != http.StatusOK {
+		t.Errorf("the page: %s", page.Status)
+	}
+	src.set(api.Status{Exports: []api.Export{{ExportSpec: api.ExportSpec{Name: "made-later"}}}}, nil)
+	lines := bufio.NewReader(events.Body)
+	for line := ""; !strings.Contains(line, "made-later"); {
+		if line, err = lines.ReadString('\n'); err != nil {
+			t.Fatalf("the page that was open: %v", err)
+		}
+	}
+}
+
+// Who has the token may have as many connections as there are, and no more.
+func TestConnectionsAreBounded(t *testing.T) {
+	s := &conns{all: map[*conn]bool{}}
+	for range maxConns {
+		c := &conn{of: s}
+		if out := s.admit(c); out != nil {
+			t.Fatal("one went before there were too many")
+		}
+		know(withConn(t.Context(), c))
+	}
+	if c := (&conn{of: s}); s.admit(c) != c || len(s.all) != maxConns {
+		t.Errorf("one more was admitted; there are %d", len(s.all))
+	}
+}
+
 // The page is on loopback, or on a socket that only its owner reaches.
 func TestListen(t *testing.T) {
 	for _, at := range []string{"0.0.0.0:0", "[::]:0", "192.0.2.1:0", "[fe80::1]:0", ":9745", "localhost:0", "9745", "", "unix:"} {
