@@ -46,6 +46,8 @@ install-files:
 	install -D -m 0644 cmd/ironwarp/completion.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/ironwarp.fish
 	install -D -m 0644 -t $(DESTDIR)/usr/share/ironwarp/wireshark packaging/wireshark/ironwarp.lua
 	install -D -m 0755 -t $(DESTDIR)/usr/share/ironwarp/wireshark packaging/wireshark/ironwarp-extcap
+	install -D -m 0644 -t $(DESTDIR)/usr/share/ironwarp/prometheus packaging/prometheus/ironwarp.rules.yml
+	install -D -m 0644 -t $(DESTDIR)/usr/share/ironwarp/grafana packaging/grafana/ironwarp.json
 	@install -d -m 0755 $(DESTDIR)/usr/share/man/man8
 	$(HOST_PROGRAM) man --dir $(DESTDIR)/usr/share/man/man8
 	[ ! -d $(RDMA) ] || install -D -m 0644 -t $(DESTDIR)/usr/lib/ironwarp $(RDMA)/libibverbs.so.1 $(RDMA)/libironwarp-rnic.so

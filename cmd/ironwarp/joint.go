@@ -121,7 +121,7 @@ func (j *joint) check(p invite.Partner) error {
 		return &api.Error{Code: api.CodeInvalid, Message: "the other host gives itself an identity that none can have in IKE"}
 	}
 	for _, q := range j.cfg.Peers {
-		if q.Address == p.Address {
+		if q.Address == p.Address && q.Host == "" { // where a name is found keeps nobody out
 			return &api.Error{Code: api.CodeExists, Message: fmt.Sprintf("peer %s of this host has the same address %s as the other host, %s", q.Name, p.Address, p.Name),
 				Fix: fmt.Sprintf("`ironwarp ping %s` shows whether the hosts are linked already. If not, as when one lost power in the middle of an invitation: `ironwarp peer rm %s`, and invite it again", q.Name, q.Name)}
 		}

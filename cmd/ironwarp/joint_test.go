@@ -7,7 +7,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -107,4 +109,38 @@ func TestRestOfAPasteIsThrownAway(t *testing.T) {
 		}
 	}
 	cancel()
+}
+
+// Of the peers that this host has, only one that is declared by the other host's address is that host.
+func TestPeerThatIsThereAlready(t *testing.T) {
+	main := filepath.Join(t.TempDir(), "ironwarp.yaml")
+	write := func(file, text string) {
+		t.Helper()
+		path := filepath.Join(filepath.Dir(main), file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("ironwarp.yaml", "state_dir: state\n")
+	write("peers.d/half.yaml", "name: half\naddress: 198.51.100.2\npsk_file: /x\n")
+	write("peers.d/named.yaml", "name: named\naddress: named.example\npsk_file: /x\n")
+	write("state/names.json", `{"named.example": "198.51.100.3"}`)
+	cfg, err := config.Load(main, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &joint{main: main, cfg: cfg}
+	for address, says := range map[string]string{"198.51.100.2": "ironwarp peer rm half", "198.51.100.3": "", "198.51.100.4": ""} {
+		a := netip.MustParseAddr(address)
+		err := j.check(invite.Partner{Host: invite.Host{Name: "beta", Port: cfg.ListenPort, UDPPort: cfg.ListenUDPPort}, Address: a, LocalAddress: netip.MustParseAddr("198.51.100.1")})
+		if (err != nil) != (says != "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	if p, _ := cfg.Peer("named"); p.Address.String() != "198.51.100.3" {
+		t.Errorf("the named peer is at %s", p.Address)
+	}
 }
