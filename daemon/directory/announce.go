@@ -14,7 +14,8 @@ type announced struct {
 	at       *port // the stream by which it got it; another one needs all again
 	services map[uint64]mad.ServiceRecord
 	vports   []mad.GUID
-	heard    bool // of events
+	heard    bool    // of events
+	key      mad.Key // the SA_Key by which it has subscribed to them
 }
 
 // announce keeps the master informed: of services when they change, and again before their leases end; of the vports; and that this
@@ -49,8 +50,9 @@ func (m *member) announce(ctx context.Context) {
 // inform tells the master what it does not know, or with all what it knows as well.
 func (m *member) inform(ctx context.Context, have *announced, all bool) error {
 	var errs []error
-	if !have.heard {
+	if key := m.d.saKey(); !have.heard || !key.Equal(have.key) {
 		err := m.subscribe(ctx, have.at)
+		have.key = key
 		if have.heard = err == nil; have.heard {
 			m.d.event(Event{Time: time.Now(), Kind: Connected, From: have.at.guid, Host: have.at.guid}) // whatever was missed
 		}

@@ -92,14 +92,19 @@ type Directory struct {
 // New returns a directory of which the host is no part, until Apply.
 func New(cfg Config) *Directory { return &Directory{cfg: cfg, stop: func() {}} }
 
-// Apply makes the host's part what a plan says. What is under way ends if the plan is another one.
+// Apply makes the host's part what a plan says. What is under way ends if the plan has other hosts, or another part for this one; other settings
+// are applied to it, and no stream ends: who a host is, and may be, does not depend on them.
 // It fails where what is kept in the plan's StateDir can't be used; the host has no part then.
 func (d *Directory) Apply(plan Plan) error {
 	d.applying.Lock()
 	defer d.applying.Unlock()
 	d.mu.Lock()
-	stop := d.stop
+	stop, before := d.stop, d.plan
+	part := d.member != nil && before.sameHosts(&plan)
 	d.mu.Unlock()
+	if part && d.renew(before, &plan) == nil {
+		return nil
+	}
 	stop()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -138,6 +143,23 @@ func (d *Directory) Apply(plan Plan) error {
 		cancel()
 		wg.Wait()
 	}
+	return nil
+}
+
+// renew applies a plan that has other settings alone. It fails as management.renew does.
+func (d *Directory) renew(before, plan *Plan) error {
+	d.mu.Lock()
+	d.plan = plan
+	manage, member, keep := d.manage, d.member, d.keep
+	d.mu.Unlock()
+	if err := manage.renew(before.Settings, plan.Settings); err != nil {
+		return err
+	}
+	manage.poke()
+	if keep != nil {
+		keep.renew(plan.Settings)
+	}
+	member.poke()
 	return nil
 }
 

@@ -28,13 +28,13 @@ var errNoHost = errors.New("the host has no stream with this manager")
 func (k *keeper) portKey(port mad.GUID) (mad.Key, bool) {
 	k.keysMu.Lock()
 	defer k.keysMu.Unlock()
-	return k.plan.Settings.KeyOf(port, k.portKeys)
+	return k.settings.Load().KeyOf(port, k.portKeys)
 }
 
 func (k *keeper) candidates(port mad.GUID) []mad.Key {
 	k.keysMu.Lock()
 	defer k.keysMu.Unlock()
-	return k.plan.Settings.Candidates(port, k.portKeys)
+	return k.settings.Load().Candidates(port, k.portKeys)
 }
 
 func (k *keeper) recordKey(port mad.GUID, key mad.Key) error {
@@ -46,13 +46,14 @@ func (k *keeper) recordKey(port mad.GUID, key mad.Key) error {
 // manageAll gives the hosts' agents the keys that the settings have for them, again and again: a host may have come, or a
 // lease begun.
 func (k *keeper) manageAll(ctx context.Context) {
-	every := manageEvery
-	if lease := time.Duration(k.plan.Settings.MKeyLeasePeriod) * time.Second; lease > 0 {
-		every = min(every, max(lease/3, time.Second))
-	}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(manageEvery)
 	defer tick.Stop()
+	was := manageEvery
 	for all := true; ; {
+		if every := k.managePause(); every != was {
+			tick.Reset(every)
+			was = every
+		}
 		k.manageOnce(ctx, all)
 		select {
 		case <-ctx.Done():
@@ -65,17 +66,27 @@ func (k *keeper) manageAll(ctx context.Context) {
 	}
 }
 
+// managePause is the time between two looks at all hosts' keys.
+func (k *keeper) managePause() time.Duration {
+	if lease := time.Duration(k.settings.Load().MKeyLeasePeriod) * time.Second; lease > 0 {
+		return min(manageEvery, max(lease/3, time.Second))
+	}
+	return manageEvery
+}
+
 // manageOnce gives agents their keys: all, or those of the hosts that have come since, of whom one that comes again and again is not to
 // have all others asked.
 func (k *keeper) manageOnce(ctx context.Context, all bool) {
 	k.managing.Lock()
 	defer k.managing.Unlock()
-	if k.rotated || !k.plan.Settings.HasMKey() || !k.d.manages().isMaster() {
+	if settings := k.settings.Load(); k.rotated == settings || !settings.HasMKey() || !k.d.manages().isMaster() {
 		return
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	k.mu.Lock()
 	fresh := k.fresh
-	k.fresh = map[mad.GUID]bool{}
+	k.fresh, k.endRound = map[mad.GUID]bool{}, cancel
 	k.mu.Unlock()
 	do := func(ctx context.Context, h *host) error {
 		if !all && !fresh[h.GUID] {
@@ -187,7 +198,7 @@ func (k *keeper) packet(to *host, b mad.MAD) mad.Packet {
 // manage gives a host's agent the key fields that the settings have for it. It fails with ErrNoAgent, election.ErrPortRefused, ctx's error, and where
 // the key can't be recorded.
 func (k *keeper) manage(ctx context.Context, h *host) error {
-	s := k.plan.Settings
+	s := k.settings.Load()
 	want := agent.Configured(s, h.GUID)
 	setting := election.NewKeySetting(h.GUID, k.candidates(h.GUID), want)
 	for {
@@ -331,10 +342,11 @@ func (d *Directory) rotateMKey() error {
 	ports := k.guids()
 	k.keysMu.Lock()
 	defer k.keysMu.Unlock()
-	if err := k.plan.Settings.RotateMKey(k.portKeys, ports); err != nil {
+	settings := k.settings.Load()
+	if err := settings.RotateMKey(k.portKeys, ports); err != nil {
 		return err
 	}
-	k.rotated = true // these settings have the old key, which no host is to be given again
+	k.rotated = settings // these settings have the old key, which no host is to be given again
 	return nil
 }
 
@@ -358,7 +370,7 @@ func (d *Directory) Hosts() []mad.GUID {
 	return nil
 }
 
-// GiveKeys gives hosts their key, for which it waits a while, as their streams have ended with the old settings. It returns which have theirs, and why
+// GiveKeys gives hosts their key, for which it waits a while: the streams of those that are away may come back. It returns which have theirs, and why
 // others have not. It fails with ErrNotMaster.
 func (d *Directory) GiveKeys(ctx context.Context, hosts []mad.GUID) (done []mad.GUID, missed map[mad.GUID]error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, returnTime)

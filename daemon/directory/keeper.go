@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ironwarp/ironwarp/fabric/agent"
@@ -21,26 +22,28 @@ import (
 
 // keeper keeps the directory: the hosts that have a stream with this one, and the SA that they ask.
 type keeper struct {
-	d      *Directory
-	plan   *Plan
-	call   *calls        // requests of hosts' agents
-	joined chan struct{} // capacity 1: there is another host, or this has become the master
+	d        *Directory
+	plan     *Plan
+	settings atomic.Pointer[conf.Config]
+	call     *calls        // requests of hosts' agents
+	joined   chan struct{} // capacity 1: there is another host, or this has become the master
 
 	wg sync.WaitGroup // the hosts' goroutines
 
-	managing sync.Mutex // held while hosts get keys; outermost
-	rotated  bool       // the settings have another m_key than their file; guarded by managing
+	managing sync.Mutex   // held while hosts get keys; outermost
+	rotated  *conf.Config // these settings have another m_key than their file; guarded by managing
 
 	keysMu   sync.Mutex // guards the field below it; innermost
 	portKeys *conf.PortKeys
 
-	mu    sync.Mutex      // guards the fields below it
-	ctx   context.Context // ends with run; nil before it
-	sa    *sa.Server
-	hosts map[mad.GUID]*host
-	traps map[mad.GUID]*rate.Bucket // of hosts, also of those that are away: a new stream is no new allowance
-	fresh map[mad.GUID]bool         // hosts whose agents have not been looked at since they came
-	ended bool
+	mu       sync.Mutex      // guards the fields below it
+	ctx      context.Context // ends with run; nil before it
+	sa       *sa.Server
+	hosts    map[mad.GUID]*host
+	traps    map[mad.GUID]*rate.Bucket // of hosts, also of those that are away: a new stream is no new allowance
+	fresh    map[mad.GUID]bool         // hosts whose agents have not been looked at since they came, or the settings changed
+	endRound func()                    // ends what gives hosts the keys of the settings that it has begun with
+	ended    bool
 }
 
 // host is one that has a stream with this one, or this host itself.
@@ -52,14 +55,15 @@ type host struct {
 
 // newKeeper makes a directory without hosts. It fails as conf.LoadPortKeys does.
 func newKeeper(d *Directory, plan *Plan) (*keeper, error) {
-	k := &keeper{d: d, plan: plan, call: newCalls(), joined: make(chan struct{}, 1), hosts: map[mad.GUID]*host{}, traps: map[mad.GUID]*rate.Bucket{}, fresh: map[mad.GUID]bool{}}
+	k := &keeper{d: d, plan: plan, call: newCalls(), joined: make(chan struct{}, 1), hosts: map[mad.GUID]*host{}, traps: map[mad.GUID]*rate.Bucket{}, fresh: map[mad.GUID]bool{}, endRound: func() {}}
 	s := plan.Settings
+	k.settings.Store(s)
 	var err error
 	if k.portKeys, err = conf.LoadPortKeys(filepath.Join(plan.StateDir, "fabric-ports.key")); err != nil {
 		return nil, err
 	}
 	k.sa = sa.New(sa.Config{
-		GUID: plan.Self.GUID, Key: s.Keys.SA(), Options: options(s.Options),
+		GUID: plan.Self.GUID, Key: s.Keys.SA(), Options: options(s.Options), Priority: s.SMPriority,
 		Reserved: d.reserved,
 		Log:      func(x sa.Drop) { d.cfg.Log.Warn("fabric: a request was dropped", "drop", x.String()) },
 		Activity: d.cfg.Dropped,
@@ -84,6 +88,19 @@ func (k *keeper) run(ctx context.Context) {
 	k.ended = true
 	k.mu.Unlock()
 	k.wg.Wait()
+}
+
+// renew applies other settings: to the requests from now on, and to the keys of all hosts.
+func (k *keeper) renew(s *conf.Config) {
+	k.settings.Store(s)
+	k.mu.Lock()
+	k.sa.Configure(options(s.Options), s.Keys.SA(), s.SMPriority)
+	for guid := range k.hosts {
+		k.fresh[guid] = true
+	}
+	k.endRound()
+	k.mu.Unlock()
+	k.look()
 }
 
 // attach makes this host itself one of the directory's.

@@ -30,7 +30,7 @@ const (
 	manageEvery   = time.Minute
 	managedAtOnce = 16 // see manageEvery
 	agentAsks     = 1  // see manageEvery
-	// returnTime is how long hosts may take to come back after the settings have changed, returnLook how often that is looked at.
+	// returnTime is how long hosts that are away may take to come back when all are given a new key, returnLook how often that is looked at.
 	returnTime = 20 * time.Second
 	returnLook = 50 * time.Millisecond // see returnTime
 	// leastPause is between two looks at what is due.

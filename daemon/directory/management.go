@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/fabric/agent"
+	"github.com/ironwarp/ironwarp/fabric/conf"
 	"github.com/ironwarp/ironwarp/fabric/mad"
 	election "github.com/ironwarp/ironwarp/fabric/manager"
 )
@@ -17,7 +18,8 @@ type management struct {
 	plan *Plan
 	wake chan struct{} // capacity 1: something may be due earlier
 
-	mu     sync.Mutex // guards the fields below it
+	mu     sync.Mutex   // guards the fields below it
+	config agent.Config // of which the agent is made, but for its keys and what was set
 	agent  *agent.Agent
 	elect  *election.Manager // nil: this host is no manager
 	master bool              // it was the master when work was called last
@@ -32,12 +34,12 @@ func newManagement(d *Directory, plan *Plan, k *keeper) (*management, error) {
 	s := plan.Settings
 	c := agent.Config{
 		GUID: plan.Self.GUID, GIDPrefix: mad.LinkLocalPrefix, Name: plan.Name, GUIDs: d.cfg.VPorts(), PKeys: plan.PKeys, ReadOnly: !plan.Agent,
-		Keys:  agent.Configured(s, plan.Self.GUID),
 		Event: d.agentEvent,
 	}
 	var err error
+	var saved *agent.Saved
 	if plan.Agent {
-		if c.Saved, err = agent.LoadSaved(g.savedFile()); err != nil {
+		if saved, err = agent.LoadSaved(g.savedFile()); err != nil {
 			return nil, err
 		}
 	}
@@ -57,8 +59,43 @@ func newManagement(d *Directory, plan *Plan, k *keeper) (*management, error) {
 		}
 		c.SM = g.elect
 	}
-	g.agent, err = agent.New(c)
+	g.config = c
+	g.agent, err = g.newAgent(s, saved)
 	return g, err
+}
+
+// newAgent makes the host's agent by settings and by what managers have set. It fails as agent.New does.
+func (g *management) newAgent(s *conf.Config, saved *agent.Saved) (*agent.Agent, error) {
+	c := g.config
+	c.Keys, c.Saved = agent.Configured(s, g.plan.Self.GUID), saved
+	return agent.New(c)
+}
+
+// renew applies other settings than before. What managers have set stays unless the settings have other key fields now, as after a restart. It
+// fails as agent.New and election.Manager.SetOptions do.
+func (g *management) renew(before, s *conf.Config) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.elect != nil {
+		if err := g.elect.SetOptions(s.Options); err != nil {
+			return err
+		}
+		g.elect.SetKeys(s.Keys)
+	}
+	own := g.plan.Self.GUID
+	if g.agent == nil || agent.Configured(before, own) == agent.Configured(s, own) {
+		return nil
+	}
+	var saved *agent.Saved
+	if g.plan.Agent {
+		saved = g.agent.Saved()
+	}
+	a, err := g.newAgent(s, saved)
+	if err == nil {
+		g.agent = a
+		g.saveLocked()
+	}
+	return err
 }
 
 // savedFile has what managers have set.

@@ -79,9 +79,13 @@ func (d *Directory) Routes(host mad.GUID) bool {
 // Equal reports whether two plans are the same.
 func (p *Plan) Equal(q *Plan) bool {
 	a, b := p.Settings, q.Settings
-	return p.Self == q.Self && p.StateDir == q.StateDir && p.Name == q.Name && slices.Equal(p.PKeys, q.PKeys) && p.Agent == q.Agent && slices.Equal(p.Managers, q.Managers) && slices.Equal(p.Routers, q.Routers) &&
-		a.Options == b.Options && a.File == b.File && maps.Equal(a.KeyFiles, b.KeyFiles) &&
+	return p.sameHosts(q) && a.Options == b.Options && a.File == b.File && maps.Equal(a.KeyFiles, b.KeyFiles) &&
 		a.Keys.M().Equal(b.Keys.M()) && a.Keys.SM().Equal(b.Keys.SM()) && a.Keys.SA().Equal(b.Keys.SA())
+}
+
+// sameHosts reports whether two plans differ in their settings alone, if at all.
+func (p *Plan) sameHosts(q *Plan) bool {
+	return p.Self == q.Self && p.StateDir == q.StateDir && p.Name == q.Name && slices.Equal(p.PKeys, q.PKeys) && p.Agent == q.Agent && slices.Equal(p.Managers, q.Managers) && slices.Equal(p.Routers, q.Routers)
 }
 
 // VendorEvent is the kind of event of a notice of mad.Vendor.

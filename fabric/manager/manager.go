@@ -77,13 +77,11 @@ func (m *Manager) Format(f fmt.State, _ rune) {
 // New returns a manager that begins with discovery. It fails with [ErrConfig] for too many managers, one that
 // is named twice or is this one, a priority above 15 and an interval of 0.
 func New(c Config) (*Manager, error) {
-	switch {
-	case len(c.Managers) >= conf.MaxManagers:
+	if len(c.Managers) >= conf.MaxManagers {
 		return nil, fmt.Errorf("%w: %d managers, at most %d", ErrConfig, len(c.Managers)+1, conf.MaxManagers)
-	case c.Options.SMPriority > 15:
-		return nil, fmt.Errorf("%w: sm_priority %d, at most 15", ErrConfig, c.Options.SMPriority)
-	case c.Options.SMInfoPollingTimeout <= 0:
-		return nil, fmt.Errorf("%w: sminfo_polling_timeout %s", ErrConfig, c.Options.SMInfoPollingTimeout)
+	}
+	if err := checkOptions(&c.Options); err != nil {
+		return nil, err
 	}
 	seen := map[mad.GUID]bool{c.GUID: true}
 	m := &Manager{c: c, state: mad.SMDiscovering}
@@ -108,6 +106,27 @@ func New(c Config) (*Manager, error) {
 func (m *Manager) SetKeys(k conf.Keys) {
 	m.c.Keys = k
 	m.hidden.add(k)
+}
+
+// SetOptions replaces the options: another priority counts from the next answer on, another interval from the next poll. It fails with [ErrConfig] for
+// what New refuses of them, and the old ones stay.
+func (m *Manager) SetOptions(o conf.Options) error {
+	if err := checkOptions(&o); err != nil {
+		return err
+	}
+	m.c.Options = o
+	return nil
+}
+
+// checkOptions fails with [ErrConfig] for a priority above 15 and an interval of 0.
+func checkOptions(o *conf.Options) error {
+	switch {
+	case o.SMPriority > 15:
+		return fmt.Errorf("%w: sm_priority %d, at most 15", ErrConfig, o.SMPriority)
+	case o.SMInfoPollingTimeout <= 0:
+		return fmt.Errorf("%w: sminfo_polling_timeout %s", ErrConfig, o.SMInfoPollingTimeout)
+	}
+	return nil
 }
 
 // State returns what the manager is.

@@ -54,6 +54,16 @@ func New(cfg Config) *Server {
 	return s
 }
 
+// Configure replaces the options, the SA_Key and the priority, as when fabric.conf is read anew. What is registered stays, also where it is more than
+// a new limit. Another SA_Key ends the trust in those who had the old one: their subscriptions see nothing of security until they renew them by
+// the new one.
+func (s *Server) Configure(o Options, key mad.Key, priority uint8) {
+	if !key.Equal(s.cfg.Key) {
+		s.distrust()
+	}
+	s.cfg.Options, s.cfg.Key, s.cfg.Priority = o, key, priority
+}
+
 // request is one MAD of a requester, as it was authenticated and understood.
 type request struct {
 	mad.SA

@@ -98,6 +98,21 @@ func (s *Server) removeSubscription(sub *subscription) {
 	}
 }
 
+// distrust takes from all subscriptions what only the trusted may see, reports that wait included.
+func (s *Server) distrust() {
+	for _, sub := range s.subs.of {
+		sub.trusted = false
+	}
+	secret := func(r report) bool { return r.notice.Security() && !maySeeSecurity(r.sub.trusted) }
+	for _, p := range s.ports {
+		b := &p.outbox
+		b.queue, b.sent = slices.DeleteFunc(b.queue, secret), slices.DeleteFunc(b.sent, secret)
+		if len(b.queue) > 0 {
+			s.waiting[p] = true // there may be room
+		}
+	}
+}
+
 // forgetSubscriptions removes those of a requester.
 func (s *Server) forgetSubscriptions(who Requester) {
 	p := s.ports[who.GUID]
