@@ -14,12 +14,12 @@ import (
 
 // management is what managers talk to on a host: its agent and, where it is a manager itself, its part in the election.
 type management struct {
-	d    *Directory
-	plan *Plan
-	wake chan struct{} // capacity 1: something may be due earlier
+	d      *Directory
+	plan   *Plan
+	wake   chan struct{} // capacity 1: something may be due earlier
+	config agent.Config  // of which the agent is made, but for its keys and what was set
 
-	mu     sync.Mutex   // guards the fields below it
-	config agent.Config // of which the agent is made, but for its keys and what was set
+	mu     sync.Mutex // guards the fields below it
 	agent  *agent.Agent
 	elect  *election.Manager // nil: this host is no manager
 	master bool              // it was the master when work was called last
