@@ -41,7 +41,7 @@ func (s Side) settle(ctx context.Context, c *conn, isInvited func(Partner) error
 		err = c.agreeToAsk()
 	}
 	if err != nil {
-		return Result{Partner: p}, err
+		return Result{Partner: p}, lostIfGone(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -319,6 +320,63 @@ func TestStolenTokenIsSeen(t *testing.T) {
 	}
 }
 
+// cutter cuts the first connections to an inviter, and lets the next one through.
+func cutter(t *testing.T, v *invitation, cuts int) (Token, *atomic.Int32) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := new(atomic.Int32)
+	var wg sync.WaitGroup
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			raw, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if int(seen.Add(1)) <= cuts {
+				raw.Close()
+				continue
+			}
+			out, err := net.Dial("tcp", netip.AddrPortFrom(loopback, v.token.Port).String())
+			if err != nil {
+				raw.Close()
+				return
+			}
+			for _, ends := range [][2]net.Conn{{raw, out}, {out, raw}} {
+				wg.Go(func() {
+					defer ends[0].Close()
+					defer ends[1].Close()
+					_, _ = io.Copy(ends[0], ends[1])
+				})
+			}
+		}
+	})
+	k := v.token
+	k.Port = uint16(l.Addr().(*net.TCPAddr).Port)
+	return k, seen
+}
+
+// TestJoinerThatIsCutOffTriesAgain, as where a flood has the inviter cut it off, and says at last that the inviter is gone.
+func TestJoinerThatIsCutOffTriesAgain(t *testing.T) {
+	a, b := newParty(alpha, yes), newParty(beta, yes)
+	v := invite(t, a, soon())
+	k, seen := cutter(t, v, joinTries-1)
+	if _, err := Join(t.Context(), k, b.Side); err != nil || seen.Load() != joinTries {
+		t.Errorf("%v, after %d connections", err, seen.Load())
+	}
+	if e := v.ending(); e.err != nil || a.secret().IsZero() || !a.secret().Equal(b.secret()) {
+		t.Errorf("inviter: %v", e.err)
+	}
+	v = invite(t, newParty(alpha, yes), soon())
+	k, seen = cutter(t, v, 100)
+	if _, err := Join(t.Context(), k, newParty(beta, yes).Side); !errors.Is(err, ErrLost) || seen.Load() != joinTries {
+		t.Errorf("%v, after %d connections; want ErrLost after %d", err, seen.Load(), joinTries)
+	}
+}
+
 // relay stands between two hosts: it takes the joiner's connection, dials the inviter, and passes
 // messages as mangle says until one fails.
 func relay(t *testing.T, v *invitation, mangle func(from role, k kind, body []byte) []byte) Token {
@@ -334,6 +392,7 @@ func relay(t *testing.T, v *invitation, mangle func(from role, k kind, body []by
 		if err != nil {
 			return
 		}
+		l.Close() // there is one attempt
 		out, err := net.Dial("tcp", netip.AddrPortFrom(loopback, v.token.Port).String())
 		if err != nil {
 			raw.Close()
@@ -444,7 +503,7 @@ func TestTranslatedAddressesAreRefused(t *testing.T) {
 	a := newParty(alpha, yes)
 	v := invite(t, a, soon())
 	c := v.dial()
-	if err := c.join(v.token); err != nil {
+	if _, err := c.join(v.token); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.send(kindDetails, details{beta, netip.MustParseAddr("198.51.100.7"), loopback}.append(nil)); err != nil {
@@ -492,7 +551,7 @@ func TestReplayedAndReflectedMessagesAreRefused(t *testing.T) {
 		a := newParty(alpha, func(string) (bool, error) { <-never; return true, nil })
 		v := invite(t, a, soon())
 		c := v.dial()
-		if err := c.join(v.token); err != nil {
+		if _, err := c.join(v.token); err != nil {
 			t.Fatal(err)
 		}
 		mine, theirs, _ := c.addresses()

@@ -26,6 +26,9 @@ const (
 	confirmTime = 5 * time.Minute
 	// settleTime is for the other host to write its half.
 	settleTime = 30 * time.Second
+	// joinTries is how often the joiner connects, with joinPause between, where it is cut off before an answer.
+	joinTries = 8
+	joinPause = 200 * time.Millisecond
 	// dialTime is for each of the inviter's addresses.
 	dialTime = 5 * time.Second
 
