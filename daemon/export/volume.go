@@ -58,6 +58,11 @@ func (r *Exporter) Freeze(ctx context.Context, name string) (thaw func(), err er
 	if store == nil {
 		return func() {}, nil
 	}
+	return freeze(ctx, store, g)
+}
+
+// freeze is Freeze of a storage behind its gate.
+func freeze(ctx context.Context, store storeOfVolume, g *gate.Storage) (thaw func(), err error) {
 	thaw, err = g.Hold(ctx)
 	if err != nil {
 		return nil, err
