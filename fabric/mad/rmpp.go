@@ -95,7 +95,7 @@ func (s *Sender) Acknowledge(a *SA) error {
 		return fmt.Errorf("type %d, segment %d and window to %d after %d segments (RMPP status %d): %w", r.Type, r.Segment, r.Length, s.sent, wrong, ErrTransfer)
 	}
 	s.acked = max(s.acked, r.Segment)
-	s.window = max(s.window, r.Length) // an older ACK takes nothing back
+	s.window = max(s.window, min(r.Length, s.acked+MaxSend)) // an older ACK takes nothing back
 	s.done = s.acked == s.count
 	return nil
 }

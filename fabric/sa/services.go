@@ -23,6 +23,7 @@ type service struct {
 	owner   Requester // by whom it was registered and against whose limit it counts
 	key     mad.ServiceKey
 	expires time.Time                  // zero: never
+	at      int                        // in services.leases, or noLease
 	row     [mad.ServiceRecordLen]byte // as the untrusted read it, but for the lease
 	size    uint64
 }
@@ -31,25 +32,35 @@ const leaseAt = 28 // where ServiceLease is in a ServiceRecord
 
 type services struct {
 	of      map[serviceID]*service
-	sorted  []*service // by identifier; nil after a change
+	sorted  []*service // by identifier
 	version uint64     // grows with each change
-	next    time.Time  // before this no lease ends; zero: it is not known
+	leases  leases
 }
 
 func (v *services) init() { v.of = make(map[serviceID]*service) }
 
 // list returns the services in the order of their identifiers.
-func (v *services) list() []*service {
-	if v.sorted == nil {
-		v.sorted = make([]*service, 0, len(v.of))
-		for _, x := range v.of {
-			v.sorted = append(v.sorted, x)
-		}
-		slices.SortFunc(v.sorted, func(a, b *service) int {
-			return cmp.Or(cmp.Compare(a.id, b.id), bytes.Compare(a.gid[:], b.gid[:]), cmp.Compare(a.pkey, b.pkey))
-		})
-	}
-	return v.sorted
+func (v *services) list() []*service { return v.sorted }
+
+// place is where a service is in the list, or would be. The list is kept in order: to sort it anew after a change takes a thousand times as
+// long as to move what is behind one place.
+func (v *services) place(of serviceID) int {
+	at, _ := slices.BinarySearchFunc(v.sorted, of, func(a *service, b serviceID) int {
+		return cmp.Or(cmp.Compare(a.id, b.id), bytes.Compare(a.gid[:], b.gid[:]), cmp.Compare(a.pkey, b.pkey))
+	})
+	return at
+}
+
+func (v *services) add(x *service) {
+	v.of[x.serviceID] = x
+	v.sorted = slices.Insert(v.sorted, v.place(x.serviceID), x)
+}
+
+func (v *services) remove(x *service) {
+	delete(v.of, x.serviceID)
+	at := v.place(x.serviceID)
+	v.sorted = slices.Delete(v.sorted, at, at+1)
+	v.leases.remove(x)
 }
 
 func (v *service) lease(now time.Time) uint32 {
@@ -149,9 +160,8 @@ func (s *Server) registerService(r *request, v *service, asked *mad.ServiceRecor
 	event, kind := false, mad.VendorExportCome
 	switch {
 	case v == nil:
-		v = &service{serviceID: serviceID{asked.ID, asked.GID, asked.PKey}, owner: owner}
-		s.services.of[v.serviceID] = v
-		s.services.sorted = nil
+		v = &service{serviceID: serviceID{asked.ID, asked.GID, asked.PKey}, owner: owner, at: noLease}
+		s.services.add(v)
 		s.charge(owner, 1, 0, 0)
 		event = true
 	case v.owner != owner:
@@ -164,9 +174,7 @@ func (s *Server) registerService(r *request, v *service, asked *mad.ServiceRecor
 	}
 	v.set(r.now, asked)
 	s.services.version++
-	if s.services.next.IsZero() || !v.expires.IsZero() && v.expires.Before(s.services.next) {
-		s.services.next = v.expires
-	}
+	s.services.leases.put(v)
 	if event {
 		s.serviceNotice(r.now, kind, v)
 	}
@@ -212,8 +220,7 @@ func keep[T any](asked, was []T, m mad.Mask) {
 }
 
 func (s *Server) removeService(now time.Time, v *service) {
-	delete(s.services.of, v.serviceID)
-	s.services.sorted = nil
+	s.services.remove(v)
 	s.services.version++
 	s.charge(v.owner, -1, 0, 0)
 	s.serviceNotice(now, mad.VendorExportGone, v)
@@ -234,17 +241,7 @@ func (s *Server) forgetServices(now time.Time, who Requester) {
 
 // expire removes the services whose lease has ended.
 func (s *Server) expire(now time.Time) {
-	if s.services.next.IsZero() || now.Before(s.services.next) {
-		return
-	}
-	s.services.next = time.Time{}
-	for _, v := range s.services.of {
-		switch {
-		case v.expires.IsZero():
-		case isOver(v.expires.Sub(now)):
-			s.removeService(now, v)
-		case s.services.next.IsZero() || v.expires.Before(s.services.next):
-			s.services.next = v.expires
-		}
+	for len(s.services.leases) > 0 && isOver(s.services.leases[0].expires.Sub(now)) {
+		s.removeService(now, s.services.leases[0])
 	}
 }

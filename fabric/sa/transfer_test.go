@@ -85,6 +85,30 @@ func TestTransferEnds(t *testing.T) {
 	}
 }
 
+// Who opens a window without end is sent a window of the directory's own at a time: each of its ACKs is not worth a whole table, of which
+// nothing would fit into what waits for it.
+func TestWindowWithoutEnd(t *testing.T) {
+	l := newLab(t)
+	l.many(2000) // 1760 segments
+	_, id := l.begin(by(beta))
+	segments := uint32(1)
+	for n := 0; ; n++ {
+		got := len(l.control(beta, id, mad.RMPPAck, segments, 1<<32-1))
+		if got > mad.MaxSend {
+			t.Fatalf("%d segments at once", got)
+		}
+		if again := len(l.control(beta, id, mad.RMPPAck, 1, 1<<32-1)); again != 0 {
+			t.Fatalf("an ACK of before is worth %d segments", again)
+		}
+		if segments += uint32(got); segments == 1760 {
+			break
+		}
+		if got == 0 || n > 100 {
+			t.Fatalf("the table stops after %d segments", segments)
+		}
+	}
+}
+
 // Hosts that ask for the same table share it; different ones are bounded together.
 func TestMemoryOfTables(t *testing.T) {
 	l := newLab(t)
