@@ -144,6 +144,27 @@ func TestRecordsThatLie(t *testing.T) {
 	}
 }
 
+// The MTU of a path is one that there is, whatever a manager says.
+func TestPathThatLies(t *testing.T) {
+	for code, want := range map[uint8]int{mad.MTU256: 256, mad.MTU4096: 4096, 0: 0, 6: 0, 56: 0, 63: 0} {
+		s := newSite(t, "alpha", "beta")
+		_, beta := s.lie("alpha", "beta", taken(func(sa mad.SA) []mad.MAD {
+			a := sa.Answer(mad.StatusOK)
+			mad.PathRecord{DGID: gid(GUIDOf("alpha")), DLID: 3, MTU: code}.Append(a.Data[:0])
+			return []mad.MAD{a.MAD()}
+		}))
+		all, err := beta.dir.Paths(t.Context())
+		if err != nil || len(all) != len(s.hosts) {
+			t.Fatalf("paths: %+v, %v", all, err)
+		}
+		for _, p := range all {
+			if p.MTU != want {
+				t.Errorf("the code %d is %d bytes, in place of %d", code, p.MTU, want)
+			}
+		}
+	}
+}
+
 // A table without end, or with segments that are none, ends by an error and takes no more memory than a table may have.
 func TestTablesThatLie(t *testing.T) {
 	segment := func(sa mad.SA, no uint32, flags uint8, length uint32) mad.MAD {

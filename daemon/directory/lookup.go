@@ -88,7 +88,15 @@ func (d *Directory) Services(ctx context.Context) (all []Service, err error) {
 type Path struct {
 	Host mad.GUID
 	LID  mad.LID
-	MTU  int // bytes
+	MTU  int // bytes; 0: the directory says none that there is
+}
+
+// mtuOf is the MTU of a code (IBTA volume 1, 14.2.5.6) in bytes, 0 for what is no code.
+func mtuOf(code uint8) int {
+	if code < mad.MTU256 || code > mad.MTU4096 {
+		return 0
+	}
+	return 128 << code
 }
 
 // Paths asks for the ways to the hosts among which this one may choose: those that are there. It fails as Lookup does.
@@ -110,7 +118,7 @@ func (d *Directory) Paths(ctx context.Context) (all []Path, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Path{Host: host, LID: r.DLID, MTU: 128 << r.MTU})
+		all = append(all, Path{Host: host, LID: r.DLID, MTU: mtuOf(r.MTU)})
 	}
 	return all, nil
 }
