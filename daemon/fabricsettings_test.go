@@ -2,8 +2,11 @@ package daemon
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
 )
 
 // A fault in fabric.conf leaves the settings as they were, and keeps nothing on that the configuration has switched off meanwhile.
@@ -42,6 +45,46 @@ func TestFaultySettingsKeepNothingOn(t *testing.T) {
 	}
 	if got := beta.d.directory.Settings().SAETMMaxNumSrvcs; got != 7 {
 		t.Errorf("sa_etm_max_num_srvcs is %d, not 7 as before", got)
+	}
+}
+
+// A change of fabric.conf holds when the reload has returned, and ends none of the directory's streams.
+func TestSettingsThatAreReadAgainEndNoStream(t *testing.T) {
+	hosts := newFabric(t, "alpha", "beta")
+	alpha, beta := hosts["alpha"], hosts["beta"]
+	beta.exportTo(api.ExportSpec{Name: "disk", Path: beta.image("disk.img", 1<<20), Allow: []string{"alpha"}})
+	eventually(t, "the directory has the disk", func() bool { return strings.Join(alpha.services("disk"), " ") == "beta:disk" })
+	streams := func() (ids []string) {
+		t.Helper()
+		all, err := alpha.api.Streams(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range all {
+			if s.Service == serviceFabric {
+				ids = append(ids, s.ID)
+			}
+		}
+		return ids
+	}
+	before := streams()
+	if len(before) != 1 {
+		t.Fatalf("streams %v", before)
+	}
+	for _, text := range []string{"sa_enhanced_trust_model TRUE\nsa_etm_max_num_srvcs 5\n", "sm_priority 3\nsminfo_polling_timeout 500\n", ""} {
+		alpha.write("fabric.conf", text)
+		if r, err := alpha.api.Reload(t.Context()); err != nil || len(r.Unusable) > 0 {
+			t.Fatalf("%q: %+v, %v", text, r, err)
+		}
+		if found := alpha.services("disk"); strings.Join(found, " ") != "beta:disk" {
+			t.Errorf("%q: alpha finds %v", text, found)
+		}
+		if found := beta.services("disk"); len(found) != 1 || !strings.HasSuffix(found[0], ":disk") {
+			t.Errorf("%q: beta finds %v", text, found)
+		}
+	}
+	if now := streams(); !slices.Equal(now, before) {
+		t.Errorf("streams %v, before %v", now, before)
 	}
 }
 
