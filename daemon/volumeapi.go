@@ -192,23 +192,7 @@ func (d *Daemon) askPeer(r *http.Request, body any) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	var a managedAnswer
-	if err := json.Unmarshal(text, &a); err != nil || a.Result == nil && a.Error == nil {
-		return nil, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("the answer of peer %s is not understood", name), Fix: "do both hosts have the same version? See `ironwarp version`"}
-	}
-	if a.Error != nil {
-		return nil, saidBy(name, a.Error)
-	}
-	return a.Result, nil
-}
-
-// saidBy is an error that a peer has answered. Its words are its own, and are shown to people.
-func saidBy(peer string, e *api.Error) *api.Error {
-	code := api.CodeInternal
-	if api.IsCode(e.Code) {
-		code = e.Code
-	}
-	return &api.Error{Code: code, Message: fmt.Sprintf("peer %s: %s", peer, printable.Text(e.Message)), Fix: printable.Text(e.Fix)}
+	return answerOf(name, text)
 }
 
 func (d *Daemon) callPeer(ctx context.Context, who local.Caller, p *peer, request []byte) (answer []byte, err error) {

@@ -189,7 +189,11 @@ func (w *ironwarp) makeVolume(c *cli.Context, q api.VolumeCreate) error {
 		return err
 	}
 	return w.print(c, v, func() {
-		w.printf("volume %s of %s is in pool %s; `ironwarp volume publish %s PEER` lets a peer attach it\n", v.Name, bytesText(float64(v.Size)), v.Pool, v.Name)
+		next := fmt.Sprintf("`ironwarp volume publish %s PEER` lets a peer attach it", v.Name)
+		if host := c.String("peer"); host != "" {
+			next = fmt.Sprintf("`ironwarp volume publish --peer %s %s` lets this host attach it", host, v.Name)
+		}
+		w.printf("volume %s of %s is in pool %s; %s\n", v.Name, bytesText(float64(v.Size)), v.Pool, next)
 		w.problem(v.Problem)
 	})
 }
@@ -295,7 +299,7 @@ func (w *ironwarp) volumePublish(c *cli.Context) error {
 	return w.print(c, p, func() {
 		w.printf("volume %s is published, in generation %d", name, p.Generation)
 		if host := c.String("peer"); host != "" && to == "" {
-			w.printf("; `ironwarp attach %s %s` attaches it", host, p.Export)
+			w.printf("; `ironwarp attach %s/%s` attaches it", host, p.Export)
 		}
 		w.printf("\n")
 	})
