@@ -299,6 +299,44 @@ func TestSecurityNoticesReachTheTrusted(t *testing.T) {
 	}
 }
 
+// Another SA_Key: who had the old one is shown nothing more of security, of what waits for an answer either, and all else as before.
+func TestAnotherKeyEndsTrust(t *testing.T) {
+	l := newLab(t)
+	l.ok(by(alpha).trusted().inform(toEverything()))
+	l.sent = nil
+	bad := mad.Notice{Generic: true, Type: mad.NoticeSecurity, TrapNumber: mad.TrapMKey}
+	for range reportWindow + 5 {
+		l.sent = append(l.sent, l.Announce(l.now, bad)...)
+	}
+	if n := len(l.reports(alpha)); n != reportWindow {
+		t.Fatalf("%d reports are sent at first", n)
+	}
+	l.sent = nil
+	l.sent = append(l.sent, l.Announce(l.now, l.gidNotice(mad.TrapGIDInService, gidOf(beta)))...) // waits
+	l.Configure(DefaultOptions(), theKey, 7)
+	l.wait(time.Second)
+	if n := len(l.reports(alpha)); n != 0 {
+		t.Errorf("with the same key %d reports are sent without an answer", n)
+	}
+	l.Configure(DefaultOptions(), theKey+1, 7)
+	l.sent = append(l.sent, l.Announce(l.now, bad)...)
+	l.wait(5 * maxReportTimeout)
+	got := l.reports(alpha)
+	for _, n := range got {
+		if n.Security() {
+			t.Fatalf("a host without the new key is shown %+v", n)
+		}
+	}
+	if len(got) == 0 {
+		t.Error("what is none of security does not come any more")
+	}
+	a := by(alpha).to(mad.MethodGet, mad.AttrSMInfoRecord, 0, nil)
+	r := l.do(a)
+	if info, err := mad.ParseSMInfoRecord(r.sa.Data[:mad.SMInfoRecordLen]); err != nil || info.SMInfo.Priority != 7 || info.SMInfo.SMKey != 0 {
+		t.Errorf("SMInfoRecord %+v, %v", info, err)
+	}
+}
+
 // The same of hosts and groups that come and go; and who never answers has one report more waiting, not one each second.
 func TestFloodsOfOtherEvents(t *testing.T) {
 	for what, f := range map[string]func(l *lab){

@@ -403,6 +403,9 @@ func TestSGIDSpoofing(t *testing.T) {
 			if r := l.do(c.ask); r.dropped != c.spoofed || c.spoofed && l.log[0].Reason != SpoofedSGID {
 				t.Errorf("%s: dropped: %v, %v", what, r.dropped, l.log)
 			}
+			if c.spoofed != (len(l.activity) == 1) {
+				t.Errorf("%s: events %v", what, l.activity)
+			}
 			l = newLab(t, o, func(o *Options) { o.CheckSGIDSpoofing = false })
 			if r := l.do(c.ask); r.dropped {
 				t.Errorf("%s, unchecked: dropped", what)
