@@ -64,6 +64,7 @@ func (d *Daemon) applyFabric(next *config.Config) []string {
 	if err != nil {
 		d.log.Error("the fabric's settings are not applied", "error", err)
 		if d.fabric.plan == nil || len(d.fabric.plan.Managers) == 0 {
+			d.suspendFabric(d.fabricPlan(next, conf.Default()))
 			return nil // without settings there is no part: those of an empty file have no keys
 		}
 		// It goes on with those that it has: a file with a fault must not take the directory away from others, nor keep on what
@@ -76,6 +77,7 @@ func (d *Daemon) applyFabric(next *config.Config) []string {
 		return nil
 	}
 	if d.fabric.plan == nil && len(plan.Managers) == 0 {
+		_ = d.directory.Apply(*plan) // it does not fail without managers; what a fault has left ends
 		return nil
 	}
 	if d.fabric.ulp.Load() == nil {
@@ -92,6 +94,7 @@ func (d *Daemon) applyFabric(next *config.Config) []string {
 		e := &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("no part in the fabric: %v", err), Fix: "correct or remove the file, then `ironwarp reload`"}
 		d.fabric.problem.Store(e)
 		d.log.Error("no part in the fabric", "error", err)
+		d.suspendFabric(plan)
 		return nil
 	}
 	if plan.Agent {
@@ -101,6 +104,13 @@ func (d *Daemon) applyFabric(next *config.Config) []string {
 		d.log.Warn("INSECURE: " + line)
 	}
 	return []string{"the host's part in the fabric changed"}
+}
+
+// suspendFabric has this host as managers have set it, though it has no part in the fabric by a fault.
+func (d *Daemon) suspendFabric(plan *directory.Plan) {
+	if err := d.directory.Suspend(*plan); err != nil {
+		d.log.Error("what the fabric's managers have set of this host is not in force", "error", err)
+	}
 }
 
 // fabricSettings are those of the file that a configuration names. It fails as conf.Load does, and where the file is named and is not there.

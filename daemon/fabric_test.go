@@ -214,6 +214,36 @@ func TestManagerTakesAHostOutOfAPartition(t *testing.T) {
 	}
 	restrict(api.FabricPartitionsRequest{Partitions: []string{"thin"}})
 	eventually(t, "streams of the partition end", func() bool { return !inLab(beta) })
+	// Nor is it in it again by a fault in a file that is no part of that: neither when it is read again, nor at a start.
+	beta.stop()
+	beta.write("fabric.conf", "no_such_option 1\n")
+	beta.start()
+	if _, found := beta.d.partitions.Now().Table.Find("lab"); found {
+		t.Error("a daemon whose fabric.conf has a fault has the partition in force")
+	}
+	with, err := os.ReadFile(beta.conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reload := func(config string) (inLab bool) {
+		t.Helper()
+		beta.write("ironwarp.yaml", config)
+		if _, err := beta.api.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, inLab = beta.d.partitions.Now().Table.Find("lab")
+		return inLab
+	}
+	if reload(string(with)) {
+		t.Error("after a reload with the fault it has")
+	}
+	if without, _, _ := strings.Cut(string(with), "fabric: {"); !reload(without) {
+		t.Error("a host that its administrator has taken out of the fabric is not in its partition")
+	}
+	beta.write("fabric.conf", "")
+	if reload(string(with)) {
+		t.Error("a host that is in the fabric again is in the partition that its managers took it out of")
+	}
 	beta.stop()
 	beta.start()
 	// Whether a client has come back by now is chance; what decides about it is in force from the start.

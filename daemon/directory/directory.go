@@ -146,6 +146,23 @@ func (d *Directory) Apply(plan Plan) error {
 	return nil
 }
 
+// Suspend takes the host's part away, as it can't have the one that its configuration says, and keeps what managers have set of it as of
+// the plan: by a fault the host is not to be back in partitions that they took it out of. It fails where that can't be read.
+func (d *Directory) Suspend(plan Plan) error {
+	plan.Managers, plan.Settings = nil, conf.Default()
+	if err := d.Apply(plan); err != nil {
+		return err
+	}
+	manage, err := newManagement(d, &plan, nil) // nobody is there who could ask it
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.manage = manage
+	return nil
+}
+
 // renew applies a plan that has other settings alone. It fails as management.renew does.
 func (d *Directory) renew(before, plan *Plan) error {
 	d.mu.Lock()
