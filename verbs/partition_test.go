@@ -568,3 +568,20 @@ func TestQueuePairKeepsItsPartition(t *testing.T) {
 		t.Errorf("dial in another partition: %v", err)
 	}
 }
+
+// TestMadeQueuePairGetsNoStreamWithoutALink: one that was made when no peer was known is asked about again when it gets its stream.
+func TestMadeQueuePairGetsNoStreamWithoutALink(t *testing.T) {
+	r := newRules("hpc lab")
+	e := inLab(t, r)
+	e.tc = tcp
+	ln := listen(t, e, ListenConfig{})
+	made, err := e.pd.CreateQP(e.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.pd.Dial(testContext(t), DialConfig{QP: e.cfg, Made: made, Remote: ln.Addr(), Transport: tcp})
+	wantDenied(t, "dial a host without a link", err, "no link with loopback")
+	if st := made.State(); st == QPRTS {
+		t.Errorf("the queue pair is in %v", st)
+	}
+}
