@@ -585,3 +585,30 @@ func TestMadeQueuePairGetsNoStreamWithoutALink(t *testing.T) {
 		t.Errorf("the queue pair is in %v", st)
 	}
 }
+
+// TestAssociationWithoutStreamsEndsWithItsPartition: an SCTP association on which nothing has been asked for yet ends at once, as no queue pair
+// does it for it, when its label may not use its listener's partition any more.
+func TestAssociationWithoutStreamsEndsWithItsPartition(t *testing.T) {
+	r := newRules("hpc lab", withLoopback)
+	e := inLab(t, r)
+	e.tc = iwarptest.SCTPInUDP(t)
+	e.dev.assocs.idle = time.Hour
+	listen(t, e, labListener("hpc"))
+	silent, err := transport.DialSCTP(testContext(t), sctpLocal, e.tc, muxOf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	e.dev.wantAssociations(t, 1)
+	if e.dev.CheckPartitions(); silent.Err() != nil {
+		t.Fatalf("without a change: %v", silent.Err())
+	}
+	r.publish("viewer lab", withLoopback)
+	e.dev.CheckPartitions()
+	e.dev.wantAssociations(t, 0)
+	select {
+	case <-silent.Done():
+	case <-testContext(t).Done():
+		t.Error("the peer still has the association")
+	}
+}
