@@ -612,3 +612,85 @@ func TestAssociationWithoutStreamsEndsWithItsPartition(t *testing.T) {
 		t.Error("the peer still has the association")
 	}
 }
+
+// TestWhatIsUnsentIsNotSentWhenThePolicyChanges: the peer's host takes nothing for a while, so that the kernel has bytes of a queue pair to send when
+// its label may not use the partition any more. They are forgotten: the connection ends by a reset, and not behind them.
+func TestWhatIsUnsentIsNotSentWhenThePolicyChanges(t *testing.T) {
+	r := newRules("hpc lab", withLoopback)
+	a, b := inLab(t, r), inLab(t, newRules("hpc lab", withLoopback))
+	a.tc, b.tc = tcp, tcp
+	ln := listen(t, b, labListener("hpc"))
+	accepted := acceptAll(t, b, ln)
+	between, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer between.Close()
+	resume, ended := make(chan struct{}), make(chan error, 1)
+	up := make(chan struct{})
+	go func() {
+		ended <- func() error {
+			from, err := between.Accept()
+			if err != nil {
+				return err
+			}
+			defer from.Close()
+			to, err := net.Dial("tcp4", ln.Addr().String())
+			if err != nil {
+				return err
+			}
+			defer to.Close()
+			go func() { _, _ = io.Copy(from, to) }() // until one of them is closed
+			buf := make([]byte, 1<<16)
+			for n := 0; ; {
+				select {
+				case <-up: // from now on the host is slow
+					<-resume
+				default:
+				}
+				if n, err = from.Read(buf); err != nil {
+					return err
+				}
+				if _, err := to.Write(buf[:n]); err != nil {
+					return err
+				}
+			}
+		}()
+	}()
+	if a.qp, err = a.dial(between.Addr().(*net.TCPAddr).AddrPort()); err != nil {
+		t.Fatal(err)
+	}
+	b.qp = <-accepted
+	target, src := b.mr(1<<20, RemoteWrite|LocalWrite), a.mr(1<<20, 0)
+	close(up)
+	for range 32 {
+		if err := a.qp.PostSend(&SendWR{Op: OpWrite, SGL: whole(src, 1<<20), RemoteSTag: target.STag()}); err != nil {
+			break // its queue is full, too
+		}
+	}
+	waiting := func() int {
+		n, err := a.qp.link().(interface{ Outq() (int, error) }).Outq()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for before := 0; before == 0 || before != waiting(); { // until the peer's kernel takes nothing more
+		before = waiting()
+		<-time.After(200 * time.Millisecond)
+	}
+	r.publish("viewer lab", withLoopback)
+	if n := a.dev.CheckPartitions(); n != 1 {
+		t.Fatalf("%d queue pairs are ended", n)
+	}
+	<-a.qp.Done()
+	close(resume)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the connection ends by %v, with what was unsent", err)
+		}
+	case <-testContext(t).Done():
+		t.Error("the connection does not end")
+	}
+}
