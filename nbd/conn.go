@@ -67,7 +67,9 @@ type conn struct {
 	flushing bool
 	dead     bool // nothing can be sent any more
 	cut      bool // nothing is waited for any more
-	stopping bool // nothing is read any more
+	stopping bool // no request is begun any more
+	idle     bool // a request is waited for; kept where clients are handed over
+	stop     context.CancelFunc
 	slots    []*slot
 	ended    bool // the connection is over
 	timer    *time.Timer
@@ -158,7 +160,9 @@ func (c *conn) transmit(ctx context.Context) error {
 	if d, ok := c.device.(block.MultiUser); ok {
 		c.device = d.NewUser()
 	}
-	c.exp.addConn(ctx, c)
+	life, end := c.lifetime(ctx)
+	defer end()
+	c.exp.addConn(life, c)
 	defer c.exp.removeConn(c)
 	err := c.receive()
 	c.kick()
@@ -168,6 +172,9 @@ func (c *conn) transmit(ctx context.Context) error {
 		c.exp.abandonConn(c)
 	}
 	c.drain()
+	if err == errCut && ctx.Err() != nil {
+		c.handOver()
+	}
 	c.nc.Close()
 	c.dropReplies()
 	c.mu.Lock()
@@ -203,13 +210,13 @@ func (c *conn) isDone() bool {
 	}
 }
 
-// beginDrain is called when the server's context ends: no more requests are read,
+// beginDrain is called when the server's context ends: no more requests are begun,
 // and after the drain timeout nothing is waited for any more.
 func (c *conn) beginDrain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopping = true
-	c.nc.SetReadDeadline(time.Unix(1, 0))
+	c.nc.SetReadDeadline(c.lastReadLocked())
 	if c.ended {
 		return
 	}
@@ -217,7 +224,11 @@ func (c *conn) beginDrain() {
 		c.mu.Lock()
 		c.cut = true
 		c.change.Broadcast()
+		stop := c.stop
 		c.mu.Unlock()
+		if stop != nil {
+			stop()
+		}
 		c.nc.Close()
 	})
 }

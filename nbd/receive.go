@@ -28,7 +28,7 @@ func (c *conn) receive() error {
 		if c.dirty.Load() {
 			c.flush()
 		}
-		if err := c.receiveAtLeast(c.requestLen()); err != nil {
+		if err := c.awaitRequest(); err != nil {
 			return err
 		}
 	}
@@ -49,6 +49,7 @@ func (c *conn) handleRequest(req *request) error {
 	}
 	if c.isDone() {
 		c.giveBack(s)
+		c.r -= c.requestLen() // it is not begun
 		return errCut
 	}
 	s.req = *req

@@ -36,6 +36,10 @@ type Config struct {
 	// LargeReads bounds the memory of reads larger than the device's maximum, over
 	// all servers that have the same one; nil: 4 of this server.
 	LargeReads *LargeReads
+	// HandOver is called when Serve's context ends, with each client whose requests have all been answered, before its
+	// connection is closed: a copy of its descriptor may be served by another server (Resume). Received is only valid
+	// until it returns. nil: clients are disconnected.
+	HandOver func(nc net.Conn, state Handed)
 	// MaxKept bounds the bytes of replies that are kept in memory for clients which
 	// don't read them (64 MiB). Beyond it such a client is cut off.
 	MaxKept int64
@@ -196,12 +200,21 @@ func (s *Server) admit() bool {
 // serve serves one client to its end.
 func (s *Server) serve(ctx context.Context, nc net.Conn) {
 	defer s.clients.Give()
+	resumed, _ := nc.(*Resumed)
+	if resumed != nil {
+		nc = resumed.Conn
+	}
 	c := newConn(s, nc)
 	c.done = ctx.Done()
 	defer nc.Close()
 	defer c.stopDrainTimer()
 	defer context.AfterFunc(ctx, c.beginDrain)()
-	if err := c.negotiate(ctx); err != nil {
+	if resumed != nil {
+		if err := c.resume(&resumed.Handed); err != nil {
+			s.log.Warn("nbd: a client of the server before this one cannot go on", "error", err)
+			return
+		}
+	} else if err := c.negotiate(ctx); err != nil {
 		if !errors.Is(err, errAborted) && ctx.Err() == nil {
 			s.log.Info("nbd: handshake failed", "client", nc.RemoteAddr().String(), "error", err)
 		}
