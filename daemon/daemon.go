@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -27,6 +28,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/device"
 	"github.com/ironwarp/ironwarp/daemon/directory"
 	"github.com/ironwarp/ironwarp/daemon/export"
+	"github.com/ironwarp/ironwarp/daemon/handover"
 	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/manage"
@@ -71,6 +73,8 @@ type Options struct {
 	rate func(context.Context, *local.Consumer, carrier.Peer, transport.Kind) (float64, error)
 	// lookup is names.Config.Lookup.
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	// passed is what systemd has passed; nil: what it has.
+	passed []*os.File
 }
 
 // Daemon is a running IronWarp host.
@@ -84,6 +88,7 @@ type Daemon struct {
 	wg      sync.WaitGroup
 
 	locks      []*lock
+	passed     []*os.File // by systemd, among them the control socket
 	http       *http.Server
 	metrics    *http.Server
 	dev        *verbs.Device
@@ -147,7 +152,12 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	d.partitions.Permitted = d.onPermitted
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.local = local.NewConsumers(d.config)
-	d.disks = attach.New(attach.Config{Log: d.log, Users: d.local, Context: d.ctx, Run: d.run, Config: d.config, Devices: cmp.Or(opt.devices, device.Kernel()),
+	if opt.passed == nil {
+		opt.passed = activation.Files(true)
+	}
+	kept, passed := splitPassed(opt.passed)
+	d.passed = passed
+	d.disks = attach.New(attach.Config{Clients: handover.Load(d.log, os.Getenv("NOTIFY_SOCKET"), kept), Log: d.log, Users: d.local, Context: d.ctx, Run: d.run, Config: d.config, Devices: cmp.Or(opt.devices, device.Kernel()),
 		Peer: func(name string) (attach.Peer, error) { return d.findPeer(name) },
 		Choose: func(ctx context.Context, by *local.Consumer, p attach.Peer, path, partition string) (*transport.Config, func(error), error) {
 			to, err := p.(*peer).carrierPeer(path)
@@ -272,7 +282,7 @@ func (d *Daemon) takeLocks() error {
 
 // openControl takes the control socket from systemd or makes it.
 func (d *Daemon) openControl(ctx context.Context) (net.Listener, error) {
-	l, err := socketFromSystemd()
+	l, err := controlSocket(d.passed)
 	if err != nil {
 		return nil, fmt.Errorf("take the control socket from systemd: %w", err)
 	}

@@ -67,7 +67,8 @@ type host struct {
 	trial       time.Duration  // 0: testTrial
 	rate        func(context.Context, *local.Consumer, carrier.Peer, transport.Kind) (float64, error)
 
-	before func() // what it is started after, when there is its directory; nil: nothing
+	passed []*os.File // Options.passed
+	before func()     // what it is started after, when there is its directory; nil: nothing
 
 	d   *Daemon
 	api *api.Client
@@ -144,7 +145,7 @@ func (h *host) write(name, text string) {
 }
 
 func (h *host) options() Options {
-	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, offer: h.offering, closing: h.parting, removeGuard: h.removeGuard, devices: h.devices, rate: h.rate, Log: func(config.Log) *slog.Logger {
+	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, offer: h.offering, closing: h.parting, removeGuard: h.removeGuard, devices: h.devices, rate: h.rate, passed: h.passed, Log: func(config.Log) *slog.Logger {
 		return slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}}
 }

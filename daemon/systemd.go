@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/activation"
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/handover"
 	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/internal/sockio"
 )
@@ -26,12 +28,25 @@ func (d *Daemon) notify(state string) {
 	}
 }
 
-// socketFromSystemd is the control socket that systemd passed, nil if none. Any other is
+// splitPassed tells descriptors that the daemon before this one has kept from others that systemd has passed.
+func splitPassed(all []*os.File) (kept, others []*os.File) {
+	for _, f := range all {
+		if strings.HasPrefix(f.Name(), handover.Prefix) {
+			kept = append(kept, f)
+		} else {
+			others = append(others, f)
+		}
+	}
+	return kept, others
+}
+
+// controlSocket is the control socket among the descriptors that systemd has passed, nil if there is none. Any other is
 // refused: whoever reaches it from the network could manage this host.
-func socketFromSystemd() (net.Listener, error) {
-	ls, err := activation.Listeners()
-	if err != nil {
-		return nil, err
+func controlSocket(passed []*os.File) (net.Listener, error) {
+	ls := make([]net.Listener, len(passed))
+	for i, f := range passed {
+		ls[i], _ = net.FileListener(f) // nil: it is none
+		f.Close()
 	}
 	var control net.Listener
 	var wrong error

@@ -18,6 +18,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/device"
+	"github.com/ironwarp/ironwarp/daemon/handover"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/ipsec"
@@ -65,6 +66,8 @@ type Config struct {
 	// MayUse fails unless a security label may use a partition; "" is the default label.
 	MayUse func(label, partition string) error
 	Health func(Peer) (state string, problem *api.Error)
+	// Clients has the NBD clients of the daemon before this one, and keeps those of this one for the next; nil: neither.
+	Clients *handover.Store
 }
 
 // Peer is a peer as it is declared now.
@@ -86,6 +89,7 @@ type Attacher struct {
 	log *slog.Logger
 
 	// Lock order: Attacher.saving, session.changing, Attacher, Attachment.
+	closing atomic.Bool   // the daemon ends
 	saving  sync.Mutex    // held while the state is written
 	toSave  atomic.Uint64 // calls of save
 	saved   uint64        // the last of these whose state has been written; guarded by saving
@@ -277,7 +281,7 @@ func (a *Attacher) serve(ctx context.Context, at *Attachment, s *session, dk *rn
 	if at.vhost != "" {
 		return a.serveVhost(ctx, at, s, dk)
 	}
-	srv := nbd.NewServer(at.nbdConfig())
+	srv := nbd.NewServer(a.nbdConfig(at))
 	if err := srv.Export(at.Key.Export, dk, "ironwarp "+at.Key.String()); err != nil {
 		return err
 	}
@@ -288,7 +292,7 @@ func (a *Attacher) serve(ctx context.Context, at *Attachment, s *session, dk *rn
 	if err != nil {
 		return err
 	}
-	return a.serveSocket(at, s, dk, srv, ln, srv.Serve, "NBD", "socket")
+	return a.serveSocket(at, s, dk, srv, nbd.Resume(ln, a.clientsBefore(at, ln)), srv.Serve, "NBD", "socket")
 }
 
 // serveSocket serves an open disk on the attachment's socket, as what in messages, and as key in

@@ -3,6 +3,8 @@ package attach
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +53,7 @@ func (a *Attacher) detach(at *Attachment) {
 }
 
 func (a *Attacher) forget(list ...*Attachment) {
+	defer a.dropClients()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, at := range list {
@@ -58,6 +61,16 @@ func (a *Attacher) forget(list ...*Attachment) {
 			delete(a.disks, at.Key)
 		}
 	}
+}
+
+// dropClients disconnects the clients of the daemon before this one whose disk is not attached any more.
+func (a *Attacher) dropClients() {
+	a.cfg.Clients.DropIf(func(disk string) bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		has := func(k Disk) bool { return clientsOf(k) == disk }
+		return !slices.ContainsFunc(slices.Collect(maps.Keys(a.disks)), has) && !slices.ContainsFunc(slices.Collect(maps.Keys(a.suspended)), has)
+	})
 }
 
 // rollBack ends an attachment that has not come up. An orphan that was in its place is there
@@ -147,11 +160,13 @@ func (a *Attacher) end(at *Attachment) {
 // Close ends all disks when the daemon ends; the next start restores them. Only a daemon that was up
 // knows which disks are attached, and saves them.
 func (a *Attacher) Close(up bool) {
+	a.closing.Store(true)
 	var wg sync.WaitGroup
 	for _, at := range a.List(nil) {
 		wg.Go(func() { a.end(at) })
 	}
 	wg.Wait()
+	a.cfg.Clients.Close()
 	if !up {
 		return
 	}

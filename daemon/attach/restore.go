@@ -20,6 +20,7 @@ func (a *Attacher) RestoreSaved(list []Saved) {
 		a.suspended[s.Disk] = suspended{s, nil} // unlocked: nobody else is there yet
 	}
 	a.Resume()
+	a.dropClients()
 }
 
 // Suspend ends disks until Resume: their peer has other endpoints, or their ULP is replaced. It

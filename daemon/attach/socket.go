@@ -64,9 +64,12 @@ func (a *Attacher) logOf(k Disk) *slog.Logger {
 	return log
 }
 
-// nbdConfig bounds the clients of a ULP's disk.
-func (at *Attachment) nbdConfig() nbd.Config {
+// nbdConfig bounds the clients of a ULP's disk, and keeps those of a socket for the next daemon.
+func (a *Attacher) nbdConfig(at *Attachment) nbd.Config {
 	cfg := nbd.Config{Logger: at.log}
+	if a.cfg.Clients != nil && at.device == "" {
+		cfg.HandOver = func(nc net.Conn, h nbd.Handed) { a.keepClient(at, nc, h) }
+	}
 	if at.Key.ULP != "" {
 		cfg.MaxClients, cfg.MaxInFlight, cfg.LargeReads, cfg.MaxKept = ulpClients, ulpInFlight, at.owner.Large, ulpKept
 	}
@@ -113,6 +116,32 @@ func (a *Attacher) listen(ctx context.Context, at *Attachment) (net.Listener, er
 	at.users = s
 	at.mu.Unlock()
 	return s, nil
+}
+
+// keepClient keeps a client for the next daemon, if this one ends.
+func (a *Attacher) keepClient(at *Attachment, nc net.Conn, h nbd.Handed) {
+	if !a.closing.Load() || at.isDetached.Load() {
+		return
+	}
+	if err := a.cfg.Clients.Keep(clientsOf(at.Key), nc, h); err != nil {
+		at.log.Warn("an NBD client has to connect again: it cannot be kept for the next daemon", "error", err)
+	}
+}
+
+// clientsOf is by what the clients of a disk are kept.
+func clientsOf(k Disk) string { return k.ULP + "/" + k.String() }
+
+// clientsBefore are the clients that the daemon before this one has kept, of users who still may have the disk.
+func (a *Attacher) clientsBefore(at *Attachment, ln net.Listener) (all []nbd.Resumed) {
+	for _, c := range a.cfg.Clients.Take(clientsOf(at.Key)) {
+		if s, ok := ln.(*local.RestrictedListener); ok {
+			if c.Conn, ok = s.Admit(c.Conn); !ok {
+				continue
+			}
+		}
+		all = append(all, c)
+	}
+	return all
 }
 
 // closeForbiddenClients ends the NBD clients of users who are not of the ULP any more.

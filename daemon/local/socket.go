@@ -56,18 +56,34 @@ func (s *RestrictedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		n := &client{UnixConn: c.(*net.UnixConn), of: s}
-		s.mu.Lock()
-		may := s.may(u)
-		if may {
-			s.conns[n] = u
-		}
-		s.mu.Unlock()
-		if may {
+		if n, may := s.admit(c.(*net.UnixConn), u); may {
 			return n, nil
 		}
+	}
+}
+
+// Admit takes a connection that another server has accepted. If its user may not connect, it is closed.
+func (s *RestrictedListener) Admit(c net.Conn) (net.Conn, bool) {
+	u, err := userOf(c)
+	if err != nil {
+		c.Close()
+		return nil, false
+	}
+	return s.admit(c.(*net.UnixConn), u)
+}
+
+func (s *RestrictedListener) admit(c *net.UnixConn, u User) (net.Conn, bool) {
+	n := &client{UnixConn: c, of: s}
+	s.mu.Lock()
+	may := s.may(u)
+	if may {
+		s.conns[n] = u
+	}
+	s.mu.Unlock()
+	if !may {
 		c.Close()
 	}
+	return n, may
 }
 
 // CloseForbidden ends the connections of users who may not any more.

@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"daemon"},
 	{"daemon/web"}, // a client of the control API
 	{"daemon/attach", "daemon/carrier", "daemon/sas", "daemon/export", "daemon/volumes", "daemon/targets", "daemon/subsystems", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor", "daemon/programs", "daemon/directory", "daemon/names", "daemon/capture"}, // rooms: none knows another
-	{"daemon/local", "daemon/probe", "daemon/manage", "daemon/device", "daemon/listen"},
+	{"daemon/local", "daemon/probe", "daemon/manage", "daemon/device", "daemon/listen", "daemon/handover"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
 	{"rdmatest"},
