@@ -25,6 +25,24 @@ const (
 const loadScript = `rm -f /root/stop /root/passes; systemctl reset-failed load 2>/dev/null || true
 systemd-run -q --unit=load sh -c 'while [ ! -e /root/stop ]; do fio --name=load --ioengine=nbd --uri="nbd+unix:///?socket=/run/ironwarp/nbd/beta-docs.sock" --rw=randwrite --bs=4k --size=4M --iodepth=16 --verify=crc32c --verify_fatal=1 --randrepeat=0 >/root/fio.log 2>&1 || exit 1; echo >>/root/passes; done'`
 
+// clientScript writes and reads the attached disk over one connection, a line of /root/rounds for each round, until there is /root/stop.
+const clientScript = `rm -f /root/stop; : >/root/rounds; systemctl reset-failed client 2>/dev/null || true
+systemd-run -q --unit=client python3 -c '
+import nbd, os
+h = nbd.NBD()
+h.connect_uri("nbd+unix:///docs?socket=/run/ironwarp/nbd/beta-docs.sock")
+n = 0
+with open("/root/rounds", "a", buffering=1) as rounds:
+    while not os.path.exists("/root/stop"):
+        text, at = n.to_bytes(8, "big") * 512, (8 << 20) + n % 64 * 4096
+        h.pwrite(text, at)
+        if h.pread(4096, at) != text:
+            raise Exception("round %d reads something else" % n)
+        n += 1
+        rounds.write("%d\n" % n)
+h.shutdown()
+'`
+
 // files lists all files of a machine but those in which dpkg, apt and systemd keep their own accounts, and logs.
 const files = `find / /run/ironwarp -xdev \( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache -o -path /var/log -o -path /root \) -prune -o -print 2>/dev/null | sort`
 
@@ -56,7 +74,7 @@ func TestPackages(t *testing.T) {
 	if !strings.Contains(before, "/usr/sbin/swanctl\n") || strings.Contains(before, "ironwarp\n") {
 		t.Fatalf("these are not the files of a machine with strongSwan and without IronWarp:\n%s", before)
 	}
-	follow(t, alpha, []string{"apt-get install -y --no-install-recommends fio"})
+	follow(t, alpha, []string{"apt-get install -y --no-install-recommends fio python3-libnbd"})
 	for _, m := range all {
 		install(m, earlier)
 		m.Must(t, "systemctl is-active ironwarp ironwarp.socket strongswan; systemctl is-enabled ironwarp ironwarp.socket; test $(stat -c %a /etc/ironwarp/ironwarp.yaml) = 600")
@@ -95,8 +113,21 @@ func TestPackages(t *testing.T) {
 	speaks(t, beta, later, later)
 	load.passes("with the exporting daemon restarted")
 	load.end()
-	alpha.Must(t, "systemctl restart ironwarp")
+	// A client that is connected notices no restart.
+	alpha.Must(t, clientScript)
+	for i := range 3 {
+		alpha.Eventually(t, "test -s /root/rounds || ! systemctl is-active client")
+		alpha.Must(t, "systemctl restart ironwarp; : >/root/rounds")
+		alpha.Eventually(t, "test -s /root/rounds || ! systemctl is-active client")
+		if out, err := alpha.Run(t.Context(), "systemctl is-active client"); err != nil {
+			log, _ := alpha.Run(t.Context(), "journalctl --no-pager -n 40 -u ironwarp -u client")
+			t.Fatalf("restart %d has ended a client's connection: %s\n%s", i, out, log)
+		}
+	}
 	speaks(t, alpha, later, later)
+	alpha.Must(t, "touch /root/stop")
+	alpha.Eventually(t, `test "$(systemctl show -P ActiveState client)" != active`)
+	alpha.Must(t, `test "$(systemctl show -P Result client)" = success`)
 	alpha.Eventually(t, "ironwarp ls | grep docs; test -S /run/ironwarp/nbd/beta-docs.sock; ironwarp ping --count 1 beta")
 	load.begin()
 	load.passes("with both restarted")
