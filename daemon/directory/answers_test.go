@@ -82,3 +82,55 @@ func TestStandbyAnswersNothingOfTheSA(t *testing.T) {
 		r.Close()
 	}
 }
+
+// answers has the MADs that come on a stream.
+type answers chan mad.MAD
+
+// Receive implements gsi.Handler.
+func (a answers) Receive(_ *gsi.Link, message []byte) {
+	if p, err := mad.ParsePacket(message); err == nil {
+		a <- p.MAD
+	}
+}
+
+// No host gets the GUID of a peer that is away as an alias, nor one of that peer's range: requests of its vports would pass for the peer's.
+func TestAliasOfAPeerThatIsAway(t *testing.T) {
+	s := newSite(t, "alpha", "beta", "gamma")
+	alpha := s.host("alpha")
+	alpha.start(settings(t, "", nil), "alpha")
+	until(t, alpha.dir.manages().isMaster)
+	got := make(answers, 16)
+	r := s.host("gamma").speak("alpha", got)
+	var lid mad.LID
+	until(t, func() bool {
+		k := alpha.dir.keeping()
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		h := k.hosts[GUIDOf("gamma")]
+		if h != nil {
+			lid = h.lid
+		}
+		return h != nil
+	})
+	for i, c := range []struct {
+		guid mad.GUID
+		want bool
+	}{{GUIDOf("beta"), false}, {GUIDOf("beta") ^ 1, false}, {GUIDOf("gamma") ^ 1, true}} {
+		record := mad.GUIDInfoRecord{LID: lid, GUIDs: [mad.GUIDsPerBlock]mad.GUID{1: c.guid}}
+		if err := r.send(request(mad.MethodSet, mad.AttrGUIDInfoRecord, mad.GUIDInfoMaskLID|mad.GUIDInfoMaskBlockNum|mad.GUIDInfoMaskGUID(1), uint64(i), record)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case m := <-got:
+			sa, err := mad.ParseSA(&m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if has, err := mad.ParseGUIDInfoRecord(sa.Data[:mad.GUIDInfoRecordLen]); err != nil || sa.Status != mad.StatusOK || (has.GUIDs[1] == c.guid) != c.want {
+				t.Errorf("alias %s: status %v, it has %+v, %v", c.guid, sa.Status, has, err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("there is no answer")
+		}
+	}
+}
