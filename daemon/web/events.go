@@ -56,6 +56,9 @@ func things(st *api.Status) map[string]thing {
 	for _, e := range st.Exports {
 		add(e.State, e.Problem, "export %s", e.Name)
 	}
+	for _, p := range st.Pools {
+		add(poolState(p), p.Problem, "pool %s", p.Name)
+	}
 	for _, t := range st.Targets {
 		add(t.State, t.Problem, "target %s", t.Name)
 	}
@@ -134,9 +137,9 @@ func saEvent(e api.SAEvent) event {
 // kindOf says how a state is to be taken.
 func kindOf(state string) string {
 	switch state {
-	case api.PeerUp, api.PeerIdle, api.ExportReady, "connected", "listening", "logged in", api.FabricStandby, "running", "INSTALLED", "ESTABLISHED", "ok":
+	case api.PeerUp, api.PeerIdle, api.ExportReady, "connected", "listening", "logged in", api.FabricStandby, "running", "INSTALLED", "ESTABLISHED", poolWithRoom:
 		return "good"
-	case api.PeerProblem, api.AttachFailed, api.AttachOrphaned, api.SessionFailing, api.PathGivenUp, "disconnected", api.FabricUnreachable, "blocked", "fail":
+	case api.PeerProblem, api.AttachFailed, api.AttachOrphaned, api.SessionFailing, api.PathGivenUp, "disconnected", api.FabricUnreachable, "blocked", "fail", poolFull:
 		return "bad"
 	case api.FabricMaster:
 		return "good"

@@ -3,7 +3,10 @@ package web
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
 )
 
 // size writes a number of bytes for people: 3 significant digits, binary units.
@@ -39,6 +42,23 @@ func perSecond(v float64) string {
 		return fmt.Sprintf("%.0f/s", v)
 	}
 	return fmt.Sprintf("%.0fk/s", v/1000)
+}
+
+// limitsText writes the limits of an export's I/O for people, "" if it has none.
+func limitsText(q api.QoS) string {
+	var parts []string
+	add := func(limit int64, text string) {
+		if limit > 0 {
+			parts = append(parts, text)
+		}
+	}
+	add(q.IOPS, fmt.Sprintf("%d IOPS", q.IOPS))
+	add(q.ReadIOPS, fmt.Sprintf("%d reads/s", q.ReadIOPS))
+	add(q.WriteIOPS, fmt.Sprintf("%d writes/s", q.WriteIOPS))
+	add(q.Bandwidth, rate(float64(q.Bandwidth)))
+	add(q.ReadBandwidth, "read "+rate(float64(q.ReadBandwidth)))
+	add(q.WriteBandwidth, "write "+rate(float64(q.WriteBandwidth)))
+	return strings.Join(parts, ", ")
 }
 
 // span writes a number of seconds in its two largest units.

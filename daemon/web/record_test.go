@@ -29,6 +29,7 @@ func TestChangesAreEvents(t *testing.T) {
 			Sessions:    []api.Session{{Peer: "beta", Role: "client", State: "connected", Paths: []api.SessionPath{{Name: "a", State: "connected"}}}},
 			Attachments: []api.Attachment{{Peer: "beta", Export: "disk", State: api.AttachReady}},
 			Exports:     []api.Export{{ExportSpec: api.ExportSpec{Name: "docs"}, State: api.ExportReady}},
+			Pools:       []api.Pool{{Name: "fast", Size: 100, Used: 40, Free: 60}},
 			Targets:     []api.Target{{TargetSpec: api.TargetSpec{Name: "t"}, State: api.TargetReady}},
 			Fabric:      &api.FabricStatus{Master: "m1"},
 		}
@@ -50,6 +51,12 @@ func TestChangesAreEvents(t *testing.T) {
 			st.Sessions[0].Paths = append(st.Sessions[0].Paths, api.SessionPath{Name: "b", State: "connecting"})
 		}, []string{"warn path b of session client beta: connecting"}},
 		{"a disk that is detached", func(st *api.Status) { st.Attachments = nil }, []string{"disk beta/disk: gone"}},
+		{"a pool that fills up", func(st *api.Status) { st.Pools[0].Used, st.Pools[0].Free = 79, 21 }, nil},
+		{"a pool above an alarm", func(st *api.Status) { st.Pools[0].Free, st.Pools[0].Alarm = 9, 90 }, []string{"warn pool fast: over 90 % full, was ok"}},
+		{"a pool without room", func(st *api.Status) { st.Pools[0].Free, st.Pools[0].Alarm = 0, 95 }, []string{"bad pool fast: full, was ok"}},
+		{"a pool that is not mounted", func(st *api.Status) {
+			st.Pools[0] = api.Pool{Name: "fast", Problem: &api.Error{Message: "another directory"}}
+		}, []string{"bad pool fast: problem, was ok: another directory"}},
 		{"an initiator", func(st *api.Status) {
 			st.TargetSessions = []api.TargetSession{{ID: "1", Initiator: "iqn.x"}}
 		}, []string{"good initiator iqn.x (session 1): logged in"}},

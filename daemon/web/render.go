@@ -21,7 +21,7 @@ type section struct {
 }
 
 // sections are the parts of the page in their order, each a template of that name.
-var sections = []string{"state", "troubles", "disks", "exports", "targets", "initiators", "nvme", "peers", "sas", "paths", "partitions", "fabric", "events", "doctor"}
+var sections = []string{"state", "troubles", "disks", "exports", "pools", "targets", "initiators", "nvme", "peers", "sas", "paths", "partitions", "fabric", "events", "doctor"}
 
 // pages are the templates. What they show is escaped by html/template for where it stands.
 type pages struct{ all *template.Template }
@@ -38,6 +38,9 @@ func newPages() pages {
 		"diskkey":    diskKey,
 		"exportkey":  exportKey,
 		"lunkey":     lunKey,
+		"poolstate":  poolState,
+		"fullness":   fullness,
+		"limits":     limitsText,
 		"first":      firstRows,
 		"more":       moreRows,
 		"perhundred": func(n int) float64 { return float64(n) * 0.6 },

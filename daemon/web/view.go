@@ -56,6 +56,7 @@ func (v view) Tiles() (tiles []tile) {
 	count("peers usable", len(v.Peers), countOf(v.Peers, func(p api.Peer) bool { return kindOf(p.State) == "good" }))
 	count("disks ready", len(v.Attachments), countOf(v.Attachments, func(a api.Attachment) bool { return a.State == api.AttachReady }))
 	count("exports ready", len(v.Exports), countOf(v.Exports, func(e api.Export) bool { return e.State == api.ExportReady }))
+	count("pools with room", len(v.Pools), countOf(v.Pools, func(p api.Pool) bool { return kindOf(poolState(p)) == "good" }))
 	count("targets ready", len(v.Targets), countOf(v.Targets, func(t api.Target) bool { return kindOf(t.State) == "good" }))
 	count("NVM subsystems ready", len(v.NVMe), countOf(v.NVMe, func(s api.NVMeSubsystem) bool { return kindOf(s.State) == "good" }))
 	if n := len(v.SAs); n > 0 {
@@ -122,6 +123,14 @@ func (v view) Troubles() (all []trouble) {
 		add(e.Problem, "export %s", e.Name)
 		add(e.Warning, "export %s", e.Name)
 	}
+	for _, p := range v.Pools {
+		switch {
+		case p.Problem != nil:
+			add(p.Problem, "pool %s", p.Name)
+		case kindOf(poolState(p)) != "good":
+			add(&api.Error{Message: "it is " + poolState(p) + ": when it has no room left, writes to its volumes fail", Fix: "Remove volumes and snapshots, or enlarge its storage."}, "pool %s", p.Name)
+		}
+	}
 	for _, t := range v.Targets {
 		add(t.Problem, "target %s", t.Name)
 	}
@@ -184,6 +193,33 @@ func rekeyed(s api.SA) int {
 		return -1
 	}
 	return int(100 * s.AgeSeconds / whole)
+}
+
+// States of a pool, for people.
+const (
+	poolWithRoom = "ok"
+	poolFull     = "full"
+)
+
+// poolState is whether volumes of a pool can be made and written to. Of usage it says the alarm that was crossed, and not how much there is: it changes rarely.
+func poolState(p api.Pool) string {
+	switch {
+	case p.Problem != nil:
+		return api.PeerProblem
+	case p.Size > 0 && p.Free <= 0:
+		return poolFull
+	case p.Alarm > 0:
+		return fmt.Sprintf("over %d %% full", p.Alarm)
+	}
+	return poolWithRoom
+}
+
+// fullness is how much of a pool is not free, in percent; -1: that is not known. What a file system keeps for itself is as good as used.
+func fullness(p api.Pool) int {
+	if p.Size <= 0 {
+		return -1
+	}
+	return int(100 * (1 - float64(min(max(p.Free, 0), p.Size))/float64(p.Size)))
 }
 
 func diskKey(a api.Attachment) string         { return "disk " + a.ULP + " " + a.Name() }
