@@ -24,6 +24,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/integration/node"
 	"github.com/ironwarp/ironwarp/internal/loopfs"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
@@ -53,10 +54,11 @@ func beDaemon() int {
 	return 0
 }
 
-// host is a daemon in a process of its own, at a loopback address.
+// host is a daemon in a process of its own: at a loopback address, or with a strongSwan in a network namespace.
 type host struct {
 	t    *testing.T
 	name string
+	node *node.Node // of a namespace; the fields from dir to cmd are of the others
 	dir  string
 	addr string
 	port uint16
@@ -93,6 +95,12 @@ func (h *host) configure(more string) {
 
 func (h *host) start() {
 	h.t.Helper()
+	if h.node != nil {
+		if err := h.node.Start(h.t.Context()); err != nil {
+			h.t.Fatal(err)
+		}
+		return
+	}
 	exe, err := os.Executable()
 	if err != nil {
 		h.t.Fatal(err)
@@ -126,6 +134,39 @@ func (h *host) end(sig syscall.Signal) {
 	_ = h.cmd.Process.Signal(syscall.SIGCONT)
 	_ = h.cmd.Wait()
 	h.cmd = nil
+}
+
+// kill ends the daemon where it stands.
+func (h *host) kill() {
+	if h.node != nil {
+		h.node.Kill()
+		return
+	}
+	h.end(syscall.SIGKILL)
+}
+
+// pause stops the daemon, and resume has it go on.
+func (h *host) pause() {
+	h.t.Helper()
+	h.signal(syscall.SIGSTOP, (*node.Node).Pause)
+}
+
+func (h *host) resume() {
+	h.t.Helper()
+	h.signal(syscall.SIGCONT, (*node.Node).Resume)
+}
+
+func (h *host) signal(sig syscall.Signal, do func(*node.Node) error) {
+	h.t.Helper()
+	var err error
+	if h.node != nil {
+		err = do(h.node)
+	} else {
+		err = h.cmd.Process.Signal(sig)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
 }
 
 // link declares two hosts to each other.
@@ -234,7 +275,11 @@ func (h *host) open(export string) disk {
 		h.t.Cleanup(func() { f.Close() })
 		return device{f}
 	}
-	c, err := net.Dial("unix", list[i].Socket)
+	socket := list[i].Socket
+	if h.node != nil { // which has a /run of its own
+		socket = filepath.Join(h.node.RunDir(), strings.TrimPrefix(socket, "/run/"))
+	}
+	c, err := net.Dial("unix", socket)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -44,8 +44,8 @@ func TestKernelVolumes(t *testing.T) {
 	if os.Getenv(insideVar) != "" {
 		t.Run("reflinks", func(t *testing.T) { mounted(t, fileSystem(t), "xfs") })
 		t.Run("thin logical volumes", func(t *testing.T) { mounted(t, thinPool(t), "ext4") })
-		for name, move := range moves {
-			t.Run(name, func(t *testing.T) { move(newMoving(t, fileSystem(t), true)) })
+		for name, test := range moves {
+			t.Run(name, func(t *testing.T) { test(newMoving(t, fileSystem(t), true)) })
 		}
 		return
 	}

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -40,9 +39,14 @@ type moving struct {
 
 func newMoving(t *testing.T, pool string, kernel bool) *moving {
 	t.Helper()
-	m := &moving{T: t, cap: capability(true, oneNode), dirNow: shortDir(t), dirOld: shortDir(t), kernel: kernel}
 	_, nodes := newStore(t, pool, "new", "old")
-	m.now, m.old = nodes[0], nodes[1]
+	return move(t, nodes[0], nodes[1], kernel)
+}
+
+// move has a volume on the old one of two nodes, written to.
+func move(t *testing.T, now, old *host, kernel bool) *moving {
+	t.Helper()
+	m := &moving{T: t, now: now, old: old, cap: capability(true, oneNode), dirNow: shortDir(t), dirOld: shortDir(t), kernel: kernel}
 	m.control, m.at = call(t, m.now.plugin(t, m.dirNow, true, kernel)), call(t, m.old.plugin(t, m.dirOld, false, kernel))
 	v, err := m.control.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "vol", VolumeCapabilities: []*csi.VolumeCapability{m.cap}, CapacityRange: &csi.CapacityRange{RequiredBytes: mega}})
 	if err != nil {
@@ -176,19 +180,15 @@ func TestNothingOfTheOldNodeIsWrittenAfterUnpublish(t *testing.T) {
 // moves are what becomes of the old node.
 var moves = map[string]func(*moving){
 	"it stops, and goes on later": func(m *moving) {
-		if err := m.old.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-			m.Fatal(err)
-		}
+		m.old.pause()
 		m.unpublish()
 		d := m.takeOver()
-		if err := m.old.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-			m.Fatal(err)
-		}
+		m.old.resume()
 		m.stopped.Wait() // each writer has got an error
 		m.staysAway(d)
 	},
 	"it is killed, and restarted": func(m *moving) {
-		m.old.end(syscall.SIGKILL)
+		m.old.kill()
 		m.unpublish()
 		d := m.takeOver()
 		m.old.start()
@@ -240,18 +240,14 @@ func (m *moving) staysAway(d disk) {
 // Without unpublish the old node's writes go on when it does, and reach the volume: what the test above finds absent is there to find.
 func TestOldNodeWritesOnWithoutUnpublish(t *testing.T) {
 	m := newMoving(t, fileSystem(t), false)
-	if err := m.old.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	m.old.pause()
 	var before [writers]uint64
 	for w := range writers {
 		before[w] = m.acked[w][0].Load()
 	}
 	_, err := m.control.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: m.id, NodeId: "new", VolumeCapability: m.cap})
 	wants(t, "publish without unpublish", err, codes.FailedPrecondition)
-	if err := m.old.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	m.old.resume()
 	eventually(t, "the old node writes on", func() bool {
 		for w := range writers {
 			if m.acked[w][0].Load() <= before[w]+rounds {
@@ -260,6 +256,6 @@ func TestOldNodeWritesOnWithoutUnpublish(t *testing.T) {
 		}
 		return true
 	})
-	m.old.end(syscall.SIGKILL)
+	m.old.kill()
 	m.stopped.Wait()
 }
