@@ -41,6 +41,8 @@ const (
 	growTime = 20 * time.Second
 	// growTick is how often it looks.
 	growTick = 50 * time.Millisecond
+	// probeTime is how long a plugin may take to say that it is live or ready: less than the kubelet waits for the program that asks.
+	probeTime = 8 * time.Second
 	// shutdownTime is how long calls may take to end when the plugin ends.
 	shutdownTime = 10 * time.Second
 )

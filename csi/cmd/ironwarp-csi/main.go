@@ -33,6 +33,7 @@ func run(args []string) error {
 	endpoint := f.String("endpoint", "unix:///csi/csi.sock", "`socket` on which the plugin is called")
 	socket := f.String("socket", "/run/ironwarp/ironwarp.sock", "control `socket` of this host's daemon")
 	verbose := f.Bool("verbose", false, "log every call, and not only those that fail")
+	probe := f.String("probe", "", "ask the plugin at the endpoint whether it is live, or whether it is ready, and end; `WHAT` is live or ready")
 	show := f.Bool("version", false, "print the version and end")
 	f.BoolVar(&c.Controller, "controller", false, "serve the Controller service")
 	f.Func("host", "storage `host` of the controller: the name of a peer that lets this host manage its pools, or . for this host; NAME:KEY=VALUE,... if only nodes of that topology reach it; may be repeated", func(s string) error {
@@ -59,6 +60,9 @@ func run(args []string) error {
 	if *show {
 		fmt.Println(version)
 		return nil
+	}
+	if *probe != "" {
+		return driver.Ask(context.Background(), *endpoint, *probe)
 	}
 	level := slog.LevelInfo
 	if *verbose {
