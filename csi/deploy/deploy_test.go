@@ -177,6 +177,58 @@ func TestPodsAreWhole(t *testing.T) {
 	}
 }
 
+// What is not privileged by need has no rights; and the kubelet asks the plugins whether they are live.
+func TestContainersHaveFewRights(t *testing.T) {
+	for name, p := range pods(objects(t)) {
+		if p.PriorityClassName == "" || len(p.Tolerations) == 0 || p.NodeSelector["kubernetes.io/os"] != "linux" {
+			t.Errorf("%s: priority %q, tolerations %v, nodes %v", name, p.PriorityClassName, p.Tolerations, p.NodeSelector)
+		}
+		for _, c := range p.Containers {
+			s := c.SecurityContext
+			if s == nil || s.Privileged != nil && (name != "ironwarp-csi-node" || c.Name != "plugin") {
+				t.Errorf("%s: the rights of %s are %+v", name, c.Name, s)
+			} else if s.Privileged == nil && (s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem ||
+				s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0) {
+				t.Errorf("%s: the rights of %s are %+v", name, c.Name, s)
+			}
+			if c.Image != "ironwarp-csi" {
+				continue
+			}
+			endpoint := c.Args[slices.IndexFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "--endpoint=") })]
+			for what, probe := range map[string]*corev1.Probe{driver.ProbeLive: c.LivenessProbe, driver.ProbeReady: c.ReadinessProbe} {
+				if probe == nil || probe.Exec == nil || !slices.Equal(probe.Exec.Command, []string{"/usr/bin/ironwarp-csi", "--probe=" + what, endpoint}) {
+					t.Errorf("%s: whether %s is %s is asked by %+v", name, c.Name, what, probe)
+				}
+			}
+		}
+		for _, v := range p.Volumes {
+			if v.HostPath != nil && (v.HostPath.Type == nil || *v.HostPath.Type == corev1.HostPathUnset) {
+				t.Errorf("%s: %s has no type", name, v.HostPath.Path)
+			}
+		}
+	}
+}
+
+// The sidecars are of the versions with which TestCluster of the driver follows docs/kubernetes.md.
+func TestSidecarsAreThoseThatWereTested(t *testing.T) {
+	mod, err := os.ReadFile("../driver/testdata/cluster/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := make(map[string]string)
+	for _, m := range regexp.MustCompile(`(?m)^\tgithub\.com/kubernetes-csi/external-([a-z]+)/v\d+ (v[0-9.]+)( // indirect)?$`).FindAllStringSubmatch(string(mod), -1) {
+		tested["registry.k8s.io/sig-storage/csi-"+m[1]+":"+m[2]] = m[1]
+	}
+	for _, c := range pods(objects(t))["ironwarp-csi-controller"].Containers {
+		if c.Image != "ironwarp-csi" && tested[c.Image] != c.Name {
+			t.Errorf("%s is %s, and these were tested: %v", c.Name, c.Image, tested)
+		}
+	}
+	if len(tested) != 4 {
+		t.Errorf("%v", tested)
+	}
+}
+
 // The plugin takes the arguments that the manifests give it.
 func TestArgumentsExist(t *testing.T) {
 	main, err := os.ReadFile("../cmd/ironwarp-csi/main.go")
@@ -251,7 +303,7 @@ func TestRBACCoversTheSidecars(t *testing.T) {
 		"csi-provisioner": {
 			"persistentvolumes": watch + " create patch delete", "persistentvolumeclaims": watch + " update", "events": "list watch create update patch", "nodes": watch,
 			"storageclasses.storage.k8s.io": watch, "csinodes.storage.k8s.io": watch, "volumeattachments.storage.k8s.io": watch, "volumeattributesclasses.storage.k8s.io": watch,
-			"volumesnapshots.snapshot.storage.k8s.io": "get list", "volumesnapshotcontents.snapshot.storage.k8s.io": "get list", "leases.coordination.k8s.io": watch + " create update delete",
+			"volumesnapshots.snapshot.storage.k8s.io": watch + " update", "volumesnapshotcontents.snapshot.storage.k8s.io": "get list", "leases.coordination.k8s.io": watch + " create update delete",
 		},
 		"csi-attacher": {
 			"persistentvolumes": watch + " patch", "csinodes.storage.k8s.io": watch, "volumeattachments.storage.k8s.io": watch + " patch", "volumeattachments/status.storage.k8s.io": "patch",
