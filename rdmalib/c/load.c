@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 // Layouts are also those of Go: package rdmalib tests the same numbers.
@@ -14,6 +15,25 @@ static struct iw_engine table;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int failed = ENODEV;
 static pid_t owner;
+static const char *own; // 1 in the process that has loaded the engine, and 0 in its children; NULL where the kernel can't do that
+
+// mark_own makes the page of own.
+static void mark_own(void)
+{
+	size_t n = sysconf(_SC_PAGESIZE);
+	char *page = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (page == MAP_FAILED)
+		return;
+	if (madvise(page, n, MADV_WIPEONFORK)) {
+		munmap(page, n);
+		return;
+	}
+	*page = 1;
+	own = page;
+}
+
+// is_child is asked at each post and poll, so that it makes no system call.
+static int is_child(void) { return own ? !*own : owner != getpid(); }
 
 int started_by_run(void)
 {
@@ -55,6 +75,7 @@ static void load(void)
 	FUNCTION(post_recv) FUNCTION(cm_open) FUNCTION(cm_close) FUNCTION(cm_command) FUNCTION(cm_event)
 #undef FUNCTION
 	owner = getpid();
+	mark_own();
 	failed = table.start(async_event);
 }
 
@@ -73,7 +94,7 @@ const struct iw_engine *engine_to_post(void)
 		errno = failed;
 		return NULL;
 	}
-	if (owner != getpid()) {
+	if (is_child()) {
 		static int said;
 		if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
 			fprintf(stderr, "ironwarp: process %d uses RDMA that its parent, %d, has begun to use: it has to fork before that\n", getpid(), owner);
