@@ -1,0 +1,5 @@
+//go:build !race
+
+package directory
+
+const raceEnabled = false
