@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -45,7 +46,7 @@ func (x *Volumes) Remove(ctx context.Context, name string) error {
 	}
 	gone := r.clone()
 	gone.State = removing
-	if err := x.store(gone); err != nil {
+	if err := x.storeRemoval(gone); err != nil {
 		return err
 	}
 	x.cfg.step("removing")
@@ -54,6 +55,18 @@ func (x *Volumes) Remove(ctx context.Context, name string) error {
 	}
 	x.log.Info("a volume was removed", "volume", name, "pool", r.Pool)
 	return nil
+}
+
+// storeRemoval records that a volume is being removed. Where there is no room for that it is known to this daemon alone, as a removal is what
+// makes room: if the daemon is killed before the end of it, the volume is there, or listed as one whose storage is gone, until it is removed again.
+func (x *Volumes) storeRemoval(gone *record) error {
+	err := x.store(gone)
+	if errors.Is(err, &api.Error{Code: api.CodeNoSpace}) {
+		x.log.Warn("a volume is removed without a record of that: there is no room for one", "volume", gone.Name, "error", err)
+		x.know(gone)
+		return nil
+	}
+	return err
 }
 
 func (x *Volumes) finishRemoval(ctx context.Context, p *pool, r *record) error {

@@ -68,7 +68,7 @@ func storageError(what string, err error) *api.Error {
 	}
 	e := &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("%s: %v", what, err)}
 	switch {
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+	case isNoRoom(err):
 		e.Code, e.Fix = api.CodeNoSpace, "make room: remove volumes and snapshots, or enlarge the storage; `ironwarp pool ls` shows how full it is"
 	case errors.Is(err, unix.EFBIG):
 		e.Code, e.Fix = api.CodeNoSpace, "the file system has no files of that size"
@@ -81,6 +81,9 @@ func storageError(what string, err error) *api.Error {
 	}
 	return e
 }
+
+// isNoRoom reports whether a file system has failed for the lack of room.
+func isNoRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // within runs a call of the file system, which may never return, for as long as ctx lasts.
 func within[T any](ctx context.Context, call func() (T, error)) (T, error) {

@@ -172,7 +172,8 @@ func writeMarker(dir int, id block.ID) error {
 	return unix.Fsync(dir)
 }
 
-// canClone reports whether files of the directory can share extents.
+// canClone reports whether files of the directory can share extents. Where there is no room to find out, they may: what is asked of
+// the pool then fails for the lack of room, which is what can be mended.
 func canClone(dir int) bool {
 	const from, to = ".ironwarp-from", ".ironwarp-to"
 	for _, name := range []string{from, to} {
@@ -180,17 +181,18 @@ func canClone(dir int) bool {
 	}
 	a, err := openIn(dir, from, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
-		return false
+		return isNoRoom(err)
 	}
 	defer func() { _ = unix.Unlinkat(dir, from, 0) }()
 	defer a.Close()
 	b, err := openIn(dir, to, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
-		return false
+		return isNoRoom(err)
 	}
 	defer func() { _ = unix.Unlinkat(dir, to, 0) }()
 	defer b.Close()
-	return unix.IoctlFileClone(int(b.Fd()), int(a.Fd())) == nil
+	err = unix.IoctlFileClone(int(b.Fd()), int(a.Fd()))
+	return err == nil || isNoRoom(err)
 }
 
 func (d directory) usage(ctx context.Context) (u usage, err error) {

@@ -101,16 +101,17 @@ func (x *Volumes) make(ctx context.Context, r *record, from string, isSame func(
 		return v, err
 	}
 	x.cfg.step("recorded")
-	if err := x.build(ctx, p, r, source); err != nil {
+	err = x.build(ctx, p, r, source)
+	if err == nil {
+		x.cfg.step("made")
+		done := r.clone()
+		done.State = ready
+		err = x.store(done)
+	}
+	if err != nil {
 		if uerr := x.undo(ctx, p, r); uerr != nil {
 			x.log.Warn("what was made of a volume cannot be taken away now; that is tried again", "volume", r.Name, "error", uerr)
 		}
-		return v, err
-	}
-	x.cfg.step("made")
-	done := r.clone()
-	done.State = ready
-	if err := x.store(done); err != nil {
 		return v, err
 	}
 	x.cfg.step("ready")

@@ -207,10 +207,15 @@ func (x *Volumes) store(r *record) error {
 	if err := x.saveRecord(r); err != nil {
 		return err
 	}
+	x.know(r)
+	return nil
+}
+
+// know has a record take the place of the one before it, until the daemon ends.
+func (x *Volumes) know(r *record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.records[r.Name] = r
-	return nil
 }
 
 // forget removes the record of a volume whose storage is gone.
