@@ -57,7 +57,9 @@ func things(st *api.Status) map[string]thing {
 		add(e.State, e.Problem, "export %s", e.Name)
 	}
 	for _, p := range st.Pools {
-		add(poolState(p), p.Problem, "pool %s", p.Name)
+		if state := poolState(p); state != poolUnseen {
+			add(state, p.Problem, "pool %s", p.Name)
+		}
 	}
 	for _, t := range st.Targets {
 		add(t.State, t.Problem, "target %s", t.Name)
@@ -143,7 +145,7 @@ func kindOf(state string) string {
 		return "bad"
 	case api.FabricMaster:
 		return "good"
-	case "note":
+	case "note", poolUnseen:
 		return ""
 	}
 	return "warn"

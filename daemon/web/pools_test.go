@@ -60,6 +60,7 @@ func TestPoolsAndLimitsAreOnThePage(t *testing.T) {
 			{Name: "thin", Driver: "lvmthin", Where: "vg0/pool0", Size: 10 * g, Used: 9 * g, Free: g, Volumes: 7, Quota: 10, Alarm: 90},
 			{Name: "stuffed", Driver: "file", Where: "/srv/full", Size: g, Used: g, Volumes: 1, Quota: 2, Alarm: 95},
 			{Name: "gone", Driver: "file", Where: "/srv/gone", Problem: &api.Error{Message: "/srv/gone is another directory", Fix: "mount it"}},
+			{Name: "new", Driver: "file", Where: "/srv/new", Quota: 9},
 		},
 		Exports: []api.Export{
 			{ExportSpec: api.ExportSpec{Name: "vol", QoS: api.QoS{IOPS: 2000, WriteBandwidth: 100 << 20}}, State: api.ExportReady},
@@ -74,6 +75,7 @@ func TestPoolsAndLimitsAreOnThePage(t *testing.T) {
 		{"thin", "over 90 % full", "10 GiB", "9 GiB bar 54", "1 GiB", "7 of 10", "this host", "lvmthin vg0/pool0"},
 		{"stuffed", "full", "1 GiB", "1 GiB bar 60", "0 B", "1 of 2", "this host", "file /srv/full"},
 		{"gone", "problem", "-", "-", "-", "0 of 0", "this host", "file /srv/gone"},
+		{"new", "not looked at yet", "-", "-", "-", "0 of 9", "this host", "file /srv/new"},
 	}
 	got := rows(t, v, "pools")
 	if len(got) != len(want) {

@@ -54,6 +54,7 @@ func TestChangesAreEvents(t *testing.T) {
 		{"a pool that fills up", func(st *api.Status) { st.Pools[0].Used, st.Pools[0].Free = 79, 21 }, nil},
 		{"a pool above an alarm", func(st *api.Status) { st.Pools[0].Free, st.Pools[0].Alarm = 9, 90 }, []string{"warn pool fast: over 90 % full, was ok"}},
 		{"a pool without room", func(st *api.Status) { st.Pools[0].Free, st.Pools[0].Alarm = 0, 95 }, []string{"bad pool fast: full, was ok"}},
+		{"a pool that has not been looked at yet", func(st *api.Status) { st.Pools = append(st.Pools, api.Pool{Name: "new"}) }, nil},
 		{"a pool that is not mounted", func(st *api.Status) {
 			st.Pools[0] = api.Pool{Name: "fast", Problem: &api.Error{Message: "another directory"}}
 		}, []string{"bad pool fast: problem, was ok: another directory"}},

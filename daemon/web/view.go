@@ -56,7 +56,7 @@ func (v view) Tiles() (tiles []tile) {
 	count("peers usable", len(v.Peers), countOf(v.Peers, func(p api.Peer) bool { return kindOf(p.State) == "good" }))
 	count("disks ready", len(v.Attachments), countOf(v.Attachments, func(a api.Attachment) bool { return a.State == api.AttachReady }))
 	count("exports ready", len(v.Exports), countOf(v.Exports, func(e api.Export) bool { return e.State == api.ExportReady }))
-	count("pools with room", len(v.Pools), countOf(v.Pools, func(p api.Pool) bool { return kindOf(poolState(p)) == "good" }))
+	count("pools with room", countOf(v.Pools, func(p api.Pool) bool { return poolState(p) != poolUnseen }), countOf(v.Pools, func(p api.Pool) bool { return poolState(p) == poolWithRoom }))
 	count("targets ready", len(v.Targets), countOf(v.Targets, func(t api.Target) bool { return kindOf(t.State) == "good" }))
 	count("NVM subsystems ready", len(v.NVMe), countOf(v.NVMe, func(s api.NVMeSubsystem) bool { return kindOf(s.State) == "good" }))
 	if n := len(v.SAs); n > 0 {
@@ -127,7 +127,7 @@ func (v view) Troubles() (all []trouble) {
 		switch {
 		case p.Problem != nil:
 			add(p.Problem, "pool %s", p.Name)
-		case kindOf(poolState(p)) != "good":
+		case poolState(p) != poolWithRoom && poolState(p) != poolUnseen:
 			add(&api.Error{Message: "it is " + poolState(p) + ": when it has no room left, writes to its volumes fail", Fix: "Remove volumes and snapshots, or enlarge its storage."}, "pool %s", p.Name)
 		}
 	}
@@ -197,6 +197,7 @@ func rekeyed(s api.SA) int {
 
 // States of a pool, for people.
 const (
+	poolUnseen   = "not looked at yet" // for the first seconds
 	poolWithRoom = "ok"
 	poolFull     = "full"
 )
@@ -206,7 +207,9 @@ func poolState(p api.Pool) string {
 	switch {
 	case p.Problem != nil:
 		return api.PeerProblem
-	case p.Size > 0 && p.Free <= 0:
+	case p.Size <= 0:
+		return poolUnseen
+	case p.Free <= 0:
 		return poolFull
 	case p.Alarm > 0:
 		return fmt.Sprintf("over %d %% full", p.Alarm)
