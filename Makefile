@@ -9,7 +9,7 @@ BUILD := $(GO) build -trimpath -buildvcs=false
 # One place to move the linter's version; `go run` fetches exactly this one.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: help build rdma csi install install-files uninstall packages release test nightly fuzz demo bench judge newcomer interop lint fmt clean need-go
+.PHONY: help build rdma csi kube install install-files uninstall packages release test nightly fuzz demo bench judge newcomer interop lint fmt clean need-go
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -27,6 +27,9 @@ rdma: need-go ## build bin/rdma, the libraries with which `ironwarp run` runs pr
 csi: need-go ## build bin/ironwarp-csi, the plugin for Kubernetes (docs/kubernetes.md)
 	@mkdir -p bin
 	cd csi && CGO_ENABLED=0 $(BUILD) -ldflags '$(LDFLAGS)' -o $(CURDIR)/bin/ironwarp-csi ./cmd/ironwarp-csi
+
+kube: need-go ## follow docs/kubernetes.md in a cluster without kubelets, as root: builds Kubernetes' own programs and the sidecars, in ten minutes the first time
+	@cd csi && IRONWARP_KUBE=$(CURDIR)/.cache/kube $(GO) test -count=1 -v -timeout 60m -run '^TestCluster$$' ./driver
 
 # The unit names /usr/bin/ironwarp, so there is no PREFIX; DESTDIR is for packagers.
 install: build ## install the program, what `make rdma` has built, systemd units, udev rule, completion and a first configuration (DESTDIR)
@@ -84,6 +87,7 @@ nightly: need-go ## everything in full, for hours, as root: long storms and hist
 	IRONWARP_STORM=1000 IRONWARP_HISTORY_TIME=10m IRONWARP_PATHS=1 $(MAKE) test ARGS='-whole -timeout 60m'
 	$(MAKE) interop ARGS=-whole
 	$(MAKE) interop ARGS='-part mounted'
+	$(MAKE) kube
 	$(MAKE) newcomer
 
 fuzz: need-go ## run every fuzz target for a while (TIME=2m each, PKG=./verbs, RUN=name)
