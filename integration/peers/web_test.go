@@ -13,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ironwarp/ironwarp/integration/browser"
 	"github.com/ironwarp/ironwarp/integration/node"
+	"github.com/ironwarp/ironwarp/internal/loopfs"
 )
 
 // servePage runs `ironwarp web` on a host until the test ends, and returns the page's address.
@@ -58,6 +61,7 @@ func says(section, text string) string {
 // ESP: it shows what there is, what happens while it happens, the daemon's end and its return, to those without JavaScript too.
 func TestPageShowsTheHostLive(t *testing.T) {
 	browser.Need(t)
+	pool := loopfs.Mount(t, "xfs", 0)
 	s := newScene(t)
 	if err := node.Join(t.Context(), s.alpha, s.beta); err != nil {
 		t.Fatal(err)
@@ -73,6 +77,14 @@ func TestPageShowsTheHostLive(t *testing.T) {
 	b.Until("its attachment is an event", says("events", "disk beta/disk: ready"))
 	b.Until("the SAs have a time to new keys", "/new keys in[\\s\\S]*min/.test(document.getElementById('sas').innerText)")
 	b.Until("there is its path", says("paths", "connected"))
+
+	s.addPool(s.alpha, pool)
+	b.Until("a pool appears with its room, and is an event", "/fast\\s+ok[\\s\\S]*[KMGT]iB[\\s\\S]*0 of 5/.test(document.getElementById('pools').innerText) && "+says("events", "pool fast: ok"))
+	s.must(s.alpha, "volume", "create", "fast", "limited", "1MiB")
+	s.must(s.alpha, "volume", "qos", "limited", "--iops", "2000")
+	fillTo(t, pool, 93)
+	b.Until("a pool that becomes full is told", says("troubles", "pool fast: it is over 90 % full")+" && "+says("events", "pool fast: over 90 % full, was ok"))
+	b.Until("a volume is an export, with its limits", says("pools", "1 of 5")+" && "+says("exports", "limited")+" && "+says("exports", "at most 2000 IOPS"))
 
 	atts, err := s.alpha.Client().Attachments(t.Context())
 	if err != nil {
@@ -132,6 +144,36 @@ func TestPageShowsTheHostLive(t *testing.T) {
 	b.Scripts(false)
 	b.Open(address)
 	b.Until("the page without JavaScript has the disk", says("disks", "beta/disk")+" && document.body.innerText.includes('reload it')")
+}
+
+// addPool gives a host a pool of files in a directory, of at most 5 volumes.
+func (s *scene) addPool(n *node.Node, dir string) {
+	s.t.Helper()
+	text, err := os.ReadFile(n.Config)
+	if err == nil {
+		err = os.WriteFile(n.Config, append(text, "\npools: [{name: fast, driver: file, path: "+dir+", max_volumes: 5}]\n"...), 0o600)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.must(n, "reload")
+}
+
+// fillTo takes room of a file system until so many percent of it are used.
+func fillTo(t *testing.T, dir string, percent uint64) {
+	t.Helper()
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(dir, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(st.Bavail-st.Blocks*(100-percent)/100)*st.Frsize); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // screenshots keeps how the page looks while there is I/O, for docs/web.md.
