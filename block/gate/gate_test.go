@@ -111,6 +111,10 @@ func TestLimitsAreKeptWithoutErrors(t *testing.T) {
 		{"the tighter of two", Limits{IOPS: 1000, ReadIOPS: 10, Burst: 100 * time.Millisecond}, block.OpRead, 512, 11, time.Second},
 		{"what another direction is limited to", Limits{ReadIOPS: 1, ReadBandwidth: 512}, block.OpWrite, 4096, 100, 0},
 		{"trims have no bytes", Limits{WriteBandwidth: 512, Burst: time.Second}, block.OpTrim, 0, 100, 0},
+		{"trims are writes", Limits{WriteIOPS: 10, Burst: time.Second}, block.OpTrim, 0, 30, 2 * time.Second},
+		{"zeroes are writes", Limits{WriteIOPS: 10, Burst: time.Second}, block.OpWriteZeroes, 0, 30, 2 * time.Second},
+		{"zeroes have no bytes", Limits{WriteBandwidth: 512, Burst: time.Second}, block.OpWriteZeroes, 0, 100, 0},
+		{"bandwidth of reads", Limits{ReadBandwidth: 1 << 20, Burst: time.Second}, block.OpRead, 64 << 10, 48, 2 * time.Second},
 		{"flushes", Limits{IOPS: 1, Burst: time.Second}, block.OpFlush, 0, 100, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -137,6 +141,31 @@ func TestLimitsAreKeptWithoutErrors(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A limit is of all users of a disk together, and of reads and writes together where it names neither.
+func TestLimitsAreOfAllUsersTogether(t *testing.T) {
+	for _, limits := range []Limits{{IOPS: 10, Burst: time.Second}, {Bandwidth: 10 * 512, Burst: time.Second}} {
+		for _, other := range []block.Op{block.OpRead, block.OpWrite} {
+			synctest.Test(t, func(t *testing.T) {
+				d, r := &disk{}, &results{}
+				s := New(d, false)
+				s.SetLimits(limits)
+				run(s.NewQueue(func() {}), r, block.OpRead, 15, 512)
+				run(s.NewQueue(func() {}), r, other, 15, 512)
+				after(2*time.Second - time.Millisecond)
+				synctest.Wait()
+				if got := d.begun(); got != 29 {
+					t.Errorf("%+v, reads beside %v: %d have begun in two seconds, want 29 of 30", limits, other, got)
+				}
+				after(time.Millisecond)
+				synctest.Wait()
+				if got := d.begun(); got != 30 || int(r.ok.Load()) != 30 {
+					t.Errorf("%+v, reads beside %v: %d have begun, want all 30", limits, other, got)
+				}
+			})
+		}
 	}
 }
 
