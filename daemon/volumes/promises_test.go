@@ -279,3 +279,34 @@ func TestLeasesAreBounded(t *testing.T) {
 		t.Errorf("one of them, again: %v", err)
 	}
 }
+
+// Whoever has a volume attached is told that it has grown, also when the daemon that was asked did not come to that.
+func TestGrowthIsTold(t *testing.T) {
+	state, dir, ctx := t.TempDir(), poolDir(t), t.Context()
+	x, h := newVolumes(t, state, dir, nil)
+	if _, err := x.Create(ctx, create("data", 512)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time for a request that is made again, whose first answer was lost
+		if _, err := x.Expand(ctx, "data", api.VolumeExpand{Size: 1024}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(h.grown) != 2 {
+		t.Errorf("told of %q, want data twice", h.grown)
+	}
+	half := x.find("data").clone()
+	half.Size = 2048 // recorded, and not done
+	if err := x.store(half); err != nil {
+		t.Fatal(err)
+	}
+	again, h := newVolumes(t, state, dir, nil)
+	again.look(ctx)
+	again.look(ctx)
+	if len(h.grown) != 1 {
+		t.Errorf("after a restart told of %q, want data once", h.grown)
+	}
+	if e, _ := again.Export("data"); len(contents(t, dir)[filepath.Base(e.Path)]) != 2048 {
+		t.Error("its growth is not finished")
+	}
+}

@@ -41,6 +41,7 @@ type host struct {
 	x       *Volumes
 	mu      sync.Mutex // guards the fields below it
 	fences  []string
+	grown   []string
 	frozen  int
 	refuses error // what Fence returns
 
@@ -50,8 +51,13 @@ type host struct {
 func (*host) Apply(context.Context, string) {}
 func (*host) Await(string)                  {}
 func (*host) AwaitClosed()                  {}
-func (*host) Grown(string)                  {}
 func (*host) IsDeclared(name string) bool   { return name == "declared" }
+
+func (h *host) Grown(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.grown = append(h.grown, name)
+}
 
 func (h *host) Freeze(context.Context, string) (func(), error) {
 	h.mu.Lock()
