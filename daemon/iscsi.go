@@ -29,8 +29,15 @@ const discoverTime = 30 * time.Second
 
 func (d *Daemon) newTargets() *targets.Targets {
 	return targets.New(targets.Config{
-		Log: d.log, StateDir: d.config().StateDir, Sessions: d.config().Limits.ISCSISessions, Listen: d.dev.Listen, ULP: d.ulps[config.ServiceTargets], Protector: d.newAtPortals, Refused: d.onRefused,
+		Log: d.log, StateDir: d.config().StateDir, Sessions: d.config().Limits.ISCSISessions, Portals: d.portalsConfig(), ULP: d.ulps[config.ServiceTargets],
 		Label: d.labelOfTarget, Denies: d.deniesTarget,
+	})
+}
+
+// portalsConfig is what the portals of targets and of subsystems have in common.
+func (d *Daemon) portalsConfig() listen.PortalsConfig {
+	return listen.PortalsConfig{
+		Log: d.log, Listen: d.dev.Listen, Protector: d.newAtPortals, Refused: d.onRefused,
 		Came: func(peer string) { d.blocks.Created(peer, nil) },
 		PeerOf: func(id transport.Identity, a netip.Addr) (config.Peer, bool) {
 			p, known := d.peers.ofStream(id, a)
@@ -39,7 +46,7 @@ func (d *Daemon) newTargets() *targets.Targets {
 			}
 			return p.cfg, true
 		},
-	})
+	}
 }
 
 // portalProtector chooses the Protector of iSCSI connections with an address; anyone says that hosts

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"os"
 	"strconv"
 
@@ -14,21 +13,10 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/export"
 	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/daemon/subsystems"
-	"github.com/ironwarp/ironwarp/transport"
 )
 
 func (d *Daemon) newSubsystems() *subsystems.Subsystems {
-	return subsystems.New(subsystems.Config{
-		Log: d.log, StateDir: d.config().StateDir, Sessions: d.config().Limits.ISCSISessions, Listen: d.dev.Listen, ULP: d.ulps[config.ServiceTargets], Protector: d.newAtPortals, Refused: d.onRefused,
-		Came: func(peer string) { d.blocks.Created(peer, nil) },
-		PeerOf: func(id transport.Identity, a netip.Addr) (config.Peer, bool) {
-			p, known := d.peers.ofStream(id, a)
-			if !known {
-				return config.Peer{}, false
-			}
-			return p.cfg, true
-		},
-	})
+	return subsystems.New(subsystems.Config{Log: d.log, StateDir: d.config().StateDir, Sessions: d.config().Limits.ISCSISessions, Portals: d.portalsConfig(), ULP: d.ulps[config.ServiceTargets]})
 }
 
 // openedForTargets gives the LUNs and namespaces of an export their storage.

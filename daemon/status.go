@@ -17,7 +17,7 @@ import (
 func (d *Daemon) Status(ctx context.Context) api.Status {
 	st := api.Status{
 		Info: d.info(), IKE: d.sas.Component(), Listeners: d.listeners.States(), Peers: d.describePeers(),
-		Streams: d.streams(), Sessions: d.sessionStates(d.local.AsRoot()), Exports: d.exports.List(), Pools: d.volumes.States(), Targets: d.targets.List(), NVMe: d.subsystems.List(), Portals: append(d.targets.Portals(), d.subsystems.Portals()...), TargetSessions: d.targets.Sessions(), Attachments: d.disks.Describe(d.local.AsRoot()),
+		Streams: d.streams(), Sessions: d.sessionStates(d.local.AsRoot()), Exports: d.exports.List(), Pools: d.volumes.States(), Targets: d.targets.List(), NVMe: d.subsystems.List(), Portals: append(d.targets.States(), d.subsystems.States()...), TargetSessions: d.targets.Sessions(), Attachments: d.disks.Describe(d.local.AsRoot()),
 	}
 	if len(d.config().Partitions) > 0 {
 		st.Partitions, st.Permissive = d.describePartitions(), d.permissive()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/internal/printable"
 )
 
@@ -25,13 +24,9 @@ func (s *Subsystems) List() []api.NVMeSubsystem {
 	for _, x := range slices.SortedFunc(maps.Values(s.all), byName) {
 		v := api.NVMeSubsystem{NVMeSubsystemSpec: Spec(x.cfg), Source: x.cfg.Origin.String(), State: api.TargetReady, Controllers: controllers[x.cfg.NQN]}
 		v.Connects, v.Refused = s.server.Connects(x.cfg.NQN)
-		s.portals.Each(func(p listen.Place, _ bool, problem **api.Error) {
-			if at(&x.cfg, p.Addr) {
-				v.Portals = append(v.Portals, p.String())
-				v.Problem = cmp.Or(v.Problem, *problem)
-			}
-		})
-		slices.Sort(v.Portals)
+		at := offered(&x.cfg)
+		portals, problem := s.Of(&at)
+		v.Portals, v.Problem = portals, cmp.Or(v.Problem, problem)
 		for _, n := range x.cfg.Namespaces {
 			u := api.NVMeNamespace{NVMeNamespaceSpec: namespaceSpec(n), State: api.TargetWaiting}
 			if sp := x.spaces[n.NSID]; sp != nil {

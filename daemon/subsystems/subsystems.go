@@ -5,7 +5,6 @@ package subsystems
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -13,12 +12,10 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -37,17 +34,9 @@ type Config struct {
 	Log      *slog.Logger
 	StateDir string
 	Sessions int // controllers that there may be
-	// Listen listens for connections. What they take of the RNIC is ULP's.
-	Listen func(ctx context.Context, at netip.AddrPort, cfg verbs.ListenConfig) (*verbs.Listener, error)
-	ULP    *verbs.ULP
-	// Protector is that of connections with an address, at a portal. It fails for whoever may not
-	// come; anyone says that hosts which are no peers may.
-	Protector func(a netip.Addr, anyone bool) (transport.Protector, error)
-	// PeerOf is the peer that is authenticated as somebody and has an address.
-	PeerOf func(id transport.Identity, a netip.Addr) (config.Peer, bool)
-	// Came is called with the peer of each connection, and Refused for connections that are refused.
-	Came    func(peer string)
-	Refused func(transport.Flow, error)
+	Portals  listen.PortalsConfig
+	// ULP has what connections take of the RNIC.
+	ULP *verbs.ULP
 }
 
 // Subsystems are those of a host. What changes them, Apply, CloseBut, Listen and Close, is for one goroutine at a time.
@@ -55,11 +44,7 @@ type Subsystems struct {
 	cfg    Config
 	log    *slog.Logger
 	server *target.Server
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // of portals
-
-	portals *listen.Set[*verbs.Listener]
+	*listen.Portals
 
 	mu      sync.Mutex // guards the fields below it; taken before the server's
 	all     map[string]*served
@@ -84,20 +69,19 @@ type space struct {
 // New returns no subsystems.
 func New(cfg Config) *Subsystems {
 	s := &Subsystems{cfg: cfg, log: cfg.Log, all: map[string]*served{}, storage: map[string]block.Storage{}, ending: map[string][]<-chan struct{}{}}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.portals = s.portalSet()
+	s.Portals = s.newPortals()
 	s.server = target.NewServer(target.Config{Logger: s.log, MaxControllers: cfg.Sessions})
 	return s
 }
 
 // peerOf is the peer that a connection is from, if it is from one.
 func (s *Subsystems) peerOf(o target.Origin) (config.Peer, bool) {
-	return s.cfg.PeerOf(transport.Identity(o.Peer), o.Remote.Addr())
+	return s.cfg.Portals.PeerOf(transport.Identity(o.Peer), o.Remote.Addr())
 }
 
 // admits reports whether a host may see a subsystem and connect.
 func (s *Subsystems) admits(c *config.Subsystem, o target.Origin, host string) bool {
-	if len(c.Addresses) > 0 && !slices.Contains(c.Addresses, o.Local.Addr()) || o.Local.Port() != c.Port {
+	if at := offered(c); !at.TakesAt(o.Local) {
 		return false
 	}
 	if len(c.Hosts) > 0 && !slices.Contains(c.Hosts, host) {
@@ -315,22 +299,6 @@ func (s *Subsystems) End(id int) (api.NVMeController, error) {
 	s.server.Drop(func(i target.ControllerInfo) bool { return int(i.ID) == id })
 	s.log.Warn("an NVMe controller was ended by request", "controller", id, "subsystem", all[i].Subsystem, "host", all[i].Host)
 	return all[i], nil
-}
-
-// Close stops listening, and ends all controllers. Wait waits for their end, for a while.
-func (s *Subsystems) Close() { s.cancel() }
-
-// Wait waits for the end of all controllers after Close, for most at the longest: that of one whose storage hangs does
-// not come.
-func (s *Subsystems) Wait(most time.Duration) {
-	done := make(chan struct{})
-	go func() { s.wg.Wait(); close(done) }()
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-	}
 }
 
 // byName sorts subsystems.

@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/iscsi/target"
 )
 
@@ -28,13 +26,9 @@ func (t *Targets) List() []api.Target {
 	for _, s := range slices.SortedFunc(maps.Values(t.all), byName) {
 		info, _ := t.server.Info(s.cfg.IQN)
 		v := api.Target{TargetSpec: Spec(s.cfg), Source: s.cfg.Origin.String(), State: api.TargetReady, Problem: s.secrets, Sessions: sessions[s.cfg.IQN], Logins: info.Logins, RefusedLogins: info.Refused}
-		t.portals.Each(func(at listen.Place, _ bool, problem **api.Error) {
-			if t.at(&s.cfg, at.Addr) {
-				v.Portals = append(v.Portals, at.String())
-				v.Problem = cmp.Or(v.Problem, *problem)
-			}
-		})
-		slices.Sort(v.Portals)
+		at := offered(&s.cfg)
+		portals, problem := t.Of(&at)
+		v.Portals, v.Problem = portals, cmp.Or(v.Problem, problem)
 		for _, l := range s.cfg.LUNs {
 			u := s.units[l.Number]
 			x := api.LUN{LUNSpec: lunSpec(l), State: api.TargetReady, Problem: u.problem, IO: ioOf(info.LUNs[l.Number]), Latency: api.Latencies(info.Latency[l.Number])}
@@ -61,11 +55,6 @@ func (t *Targets) List() []api.Target {
 		out = append(out, v)
 	}
 	return out
-}
-
-// at reports whether a portal is one of a target's.
-func (t *Targets) at(c *config.Target, at netip.AddrPort) bool {
-	return at.Port() == c.Port && (len(c.Addresses) == 0 || at.Addr().IsUnspecified() || slices.Contains(c.Addresses, at.Addr()))
 }
 
 func ioOf(i target.IO) api.IO {

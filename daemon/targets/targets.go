@@ -6,15 +6,12 @@ package targets
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/ironwarp/ironwarp/chap"
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -32,22 +29,13 @@ type Config struct {
 	Log      *slog.Logger
 	StateDir string
 	Sessions int // that there may be
-	// Listen listens for connections in RDMA mode, and for such as begin in streaming mode. What
-	// sessions over RDMA take of the RNIC is ULP's.
-	Listen func(ctx context.Context, at netip.AddrPort, cfg verbs.ListenConfig) (*verbs.Listener, error)
-	ULP    *verbs.ULP
-	// Protector is that of connections with an address, at a portal. It fails for whoever may not
-	// come; anyone says that hosts which are no peers may.
-	Protector func(a netip.Addr, anyone bool) (transport.Protector, error)
-	// PeerOf is the peer that is authenticated as somebody and has an address.
-	PeerOf func(id transport.Identity, a netip.Addr) (config.Peer, bool)
+	Portals  listen.PortalsConfig
+	// ULP has what sessions over RDMA take of the RNIC.
+	ULP *verbs.ULP
 	// Label is the security label of a target's portals, and Denies reports whether it keeps them from the target's
 	// partition.
 	Label  func(config.Target) string
 	Denies func(config.Target) bool
-	// Came is called with the peer of each connection, and Refused for connections that are refused.
-	Came    func(peer string)
-	Refused func(transport.Flow, error)
 }
 
 // Targets are those of a host. What changes them, Apply, CloseBut, Listen and Close, is for one goroutine at
@@ -56,11 +44,7 @@ type Targets struct {
 	cfg    Config
 	log    *slog.Logger
 	server *target.Server
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // of portals
-
-	portals *listen.Set[*verbs.Listener]
+	*listen.Portals
 
 	mu      sync.Mutex // guards the fields below it; taken before the server's
 	all     map[string]*served
@@ -89,8 +73,7 @@ type unit struct {
 // New returns no targets.
 func New(cfg Config) *Targets {
 	t := &Targets{cfg: cfg, log: cfg.Log, all: map[string]*served{}, ending: map[string][]<-chan struct{}{}, storage: map[string]lu.Medium{}}
-	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.portals = t.portalSet()
+	t.Portals = t.newPortals()
 	t.server = target.NewServer(target.Config{Logger: t.log, MaxSessions: cfg.Sessions})
 	t.disks.load(filepath.Join(cfg.StateDir, stateDir), t.log)
 	return t
@@ -98,12 +81,12 @@ func New(cfg Config) *Targets {
 
 // peerOf is the peer that a connection is from, if it is from one.
 func (t *Targets) peerOf(o target.Origin) (config.Peer, bool) {
-	return t.cfg.PeerOf(transport.Identity(o.Peer), o.Remote.Addr())
+	return t.cfg.Portals.PeerOf(transport.Identity(o.Peer), o.Remote.Addr())
 }
 
 // admits reports whether an initiator on a host may log in to a target.
 func (t *Targets) admits(c *config.Target, o target.Origin, initiator string) bool {
-	if len(c.Addresses) > 0 && !slices.Contains(c.Addresses, o.Local.Addr()) || o.Local.Port() != c.Port {
+	if at := offered(c); !at.TakesAt(o.Local) {
 		return false
 	}
 	if len(c.Initiators) > 0 && !slices.Contains(c.Initiators, initiator) {
@@ -473,22 +456,6 @@ func (t *Targets) End(id string) (api.TargetSession, error) {
 	}
 	t.log.Warn("an iSCSI session was ended by request", "session", id, "target", all[i].Target, "initiator", all[i].Initiator)
 	return all[i], nil
-}
-
-// Close stops listening, and ends all sessions. Wait waits for their end, for a while.
-func (t *Targets) Close() { t.cancel() }
-
-// Wait waits for the end of all sessions after Close, for most at the longest: that of one whose storage
-// hangs does not come.
-func (t *Targets) Wait(most time.Duration) {
-	done := make(chan struct{})
-	go func() { t.wg.Wait(); close(done) }()
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-	}
 }
 
 // sessionID is the number of a session, as people see it.
