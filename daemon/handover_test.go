@@ -240,6 +240,15 @@ func TestClientsThatCannotGoOn(t *testing.T) {
 		"another disk": {func(_ *testing.T, sd *systemd, _, _ *host) {
 			sd.put(1, `{"version": 1, "disk": "/beta/other", "client": {"export": "other"}}`)
 		}, "its disk is not attached any more", true},
+		"one descriptor more": {func(t *testing.T, sd *systemd, _, _ *host) {
+			fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sd.mu.Lock()
+			defer sd.mu.Unlock()
+			sd.store = append(sd.store, os.NewFile(uintptr(fd), sd.store[0].Name()))
+		}, "something else was kept beside it", true},
 		"a disk that was larger": {func(_ *testing.T, sd *systemd, _, _ *host) {
 			sd.put(1, `{"version": 1, "disk": "/beta/disk", "client": {"export": "disk", "size": 99999744, "flags": 1, "min_block": 512}}`)
 		}, "cannot go on", true},
@@ -277,6 +286,23 @@ func TestClientsThatCannotGoOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestClientThatSystemdKeepsIsNotServedOn: where the store cannot be told to forget a client, a later daemon would go on with what that had
+// sent long ago: the client is disconnected, for whoever has its connection.
+func TestClientThatSystemdKeepsIsNotServedOn(t *testing.T) {
+	sd := newSystemd(t)
+	alpha, _, _ := pair(t, 1<<20)
+	c := alpha.attach("disk")
+	ok(t, c, cmdRead, 0, 512, nil)
+	alpha.stop()
+	alpha.passed = sd.passed()
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "nobody"))
+	alpha.start()
+	if _, err := c.Do(0, cmdRead, 0, 512, nil); err == nil {
+		t.Error("the client goes on")
+	}
+	alpha.attach("disk")
 }
 
 // A user who has no part in a ULP any more when the next daemon comes is not served on, and one who still has is.

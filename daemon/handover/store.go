@@ -69,7 +69,9 @@ func Load(log *slog.Logger, notify string, passed []*os.File) *Store {
 		}
 		if err != nil {
 			log.Warn("an NBD client of the daemon before this one is disconnected", "error", err)
-			s.remove(name)
+			if err := s.remove(name); err != nil {
+				log.Warn("what is kept of it stays with systemd", "error", err)
+			}
 			continue
 		}
 		s.waiting = append(s.waiting, c)
@@ -87,7 +89,7 @@ func parse(name string, files []*os.File) (c client, err error) {
 	for _, f := range files {
 		var st unix.Stat_t
 		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-			return c, os.NewSyscallError("fstat", err)
+			return c, c.refused(os.NewSyscallError("fstat", err))
 		}
 		switch {
 		case st.Mode&unix.S_IFMT == unix.S_IFSOCK && c.conn == nil:
@@ -201,7 +203,14 @@ func (s *Store) takeIf(chosen func(client) bool) (taken []client) {
 			left = append(left, c)
 			continue
 		}
-		s.remove(c.name)
+		if err := s.remove(c.name); err != nil {
+			// A later daemon would go on with what this client had sent long ago.
+			s.log.Warn("an NBD client of the daemon before this one is disconnected", "error", err)
+			c.conn.CloseRead()
+			c.conn.CloseWrite()
+			c.conn.Close()
+			continue
+		}
 		taken = append(taken, c)
 	}
 	s.waiting = left
@@ -228,9 +237,5 @@ func (s *Store) Close() {
 	}
 }
 
-// remove removes a client from systemd's store.
-func (s *Store) remove(name string) {
-	if err := s.tell("FDSTOREREMOVE=1\nFDNAME=" + name); err != nil {
-		s.log.Warn("systemd keeps the descriptor of an NBD client", "name", name, "error", err)
-	}
-}
+// remove removes a client from systemd's store. It fails as tell does.
+func (s *Store) remove(name string) error { return s.tell("FDSTOREREMOVE=1\nFDNAME=" + name) }
