@@ -65,7 +65,7 @@ type Portals struct {
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex // guards the fields below it
-	anyone map[uint16]bool
+	anyone []Offered  // to which hosts that are no peers may come
 }
 
 // NewPortals returns no portals.
@@ -85,7 +85,7 @@ func (p *Portals) open(ctx context.Context, at Place) (*verbs.Listener, error) {
 	cfg := verbs.ListenConfig{
 		Transport: &transport.Config{
 			Protector: transport.PerPeer(func(a netip.Addr) (transport.Protector, error) {
-				return p.cfg.Protector(a, p.servesAnyone(at.Addr.Port()))
+				return p.cfg.Protector(a, p.servesAnyone(at))
 			}),
 			OnRefused: p.cfg.Refused,
 		},
@@ -97,24 +97,19 @@ func (p *Portals) open(ctx context.Context, at Place) (*verbs.Listener, error) {
 	return p.cfg.Listen(ctx, at.Addr, cfg)
 }
 
-// noteAnyone notes at which ports hosts that are no peers may come.
+// noteAnyone notes to what hosts that are no peers may come.
 func (p *Portals) noteAnyone(all []Offered) {
-	anyone := map[uint16]bool{}
-	for _, o := range all {
-		if o.Undeclared {
-			anyone[o.Port] = true
-		}
-	}
+	anyone := slices.DeleteFunc(slices.Clone(all), func(o Offered) bool { return !o.Undeclared })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.anyone = anyone
 }
 
-// servesAnyone reports whether what is offered at a port is for hosts that are no peers, too.
-func (p *Portals) servesAnyone(port uint16) bool {
+// servesAnyone reports whether a portal is for hosts that are no peers, too.
+func (p *Portals) servesAnyone(at Place) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.anyone[port]
+	return slices.ContainsFunc(p.anyone, func(o Offered) bool { return o.At(at) })
 }
 
 // wanted are the places of portals. A socket at all addresses leaves no room for others with its port.
