@@ -15,6 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/manage"
+	"github.com/ironwarp/ironwarp/daemon/volumes"
 	"github.com/ironwarp/ironwarp/internal/printable"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -38,6 +39,14 @@ func managerOf(ctx context.Context) manager {
 
 // may reports whether a pool is the manager's to manage.
 func (m manager) may(p config.Pool) bool { return m.local || mayManagePool(p, m.peer) }
+
+// managing has what a peer asks for done to what is its own when that is done, see volumes.Managing.
+func (m manager) managing(ctx context.Context) context.Context {
+	if m.local {
+		return ctx
+	}
+	return volumes.Managing(ctx, m.may)
+}
 
 // checkPool fails if a pool is not the manager's: for a peer it does not exist then.
 func (d *Daemon) checkPool(m manager, pool string) error {
@@ -126,7 +135,7 @@ func (m manager) orItself(peer string) string {
 func volumeGet[Out any](d *Daemon, mux *http.ServeMux, pattern string, f func(*http.Request, manager) (Out, error)) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if m := managerOf(r.Context()); !m.local || !r.URL.Query().Has("peer") {
-			out, err := f(r, m)
+			out, err := f(r.WithContext(m.managing(r.Context())), m)
 			respond(w, out, err)
 			return
 		}
@@ -139,7 +148,7 @@ func volumeGet[Out any](d *Daemon, mux *http.ServeMux, pattern string, f func(*h
 func volumePost[In, Out any](d *Daemon, mux *http.ServeMux, pattern string, f func(*http.Request, manager, In) (Out, error)) {
 	post(mux, pattern, func(r *http.Request, in In) (any, error) {
 		if m := managerOf(r.Context()); !m.local || !r.URL.Query().Has("peer") {
-			return f(r, m, in)
+			return f(r.WithContext(m.managing(r.Context())), m, in)
 		}
 		return d.askPeer(r, in)
 	})

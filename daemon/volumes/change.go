@@ -17,6 +17,9 @@ func (x *Volumes) locked(ctx context.Context, name string, f func(ctx context.Co
 	}
 	defer unlock()
 	r, err := x.findReady(name)
+	if err == nil && !x.manages(ctx, r) {
+		err = errUnknownVolume(name)
+	}
 	if err != nil {
 		return err
 	}
@@ -30,13 +33,16 @@ func (x *Volumes) Remove(ctx context.Context, name string) error {
 		return err
 	}
 	defer unlock()
-	ctx, cancel := x.finishing()
-	defer cancel()
 	r := x.find(name)
+	if r != nil && !x.manages(ctx, r) {
+		return errUnknownVolume(name)
+	}
 	if r == nil || r.State == creating {
 		_, err := x.findReady(name)
 		return err
 	}
+	ctx, cancel := x.finishing()
+	defer cancel()
 	if len(r.Leases) > 0 {
 		return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("volume %s is published to %s", name, r.Leases[0].Peer), Fix: fmt.Sprintf("`ironwarp volume unpublish %s %s` comes first", name, r.Leases[0].Peer)}
 	}
@@ -109,6 +115,7 @@ func (x *Volumes) Expand(ctx context.Context, name string, q api.VolumeExpand) (
 			if err := p.driver.expand(ctx, r.storage(), q.Size); err != nil {
 				if serr := x.store(r); serr != nil {
 					x.log.Warn("a volume that could not be expanded will be at the next start", "volume", name, "error", serr)
+					x.know(r) // so that who asks again is not told that it has been
 				}
 				return err
 			}

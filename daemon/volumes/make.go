@@ -51,6 +51,9 @@ func (x *Volumes) Snapshot(ctx context.Context, volume string, q api.VolumeSnaps
 		return api.Volume{}, err
 	}
 	of, err := x.findReady(volume)
+	if err == nil && !x.manages(ctx, of) {
+		err = errUnknownVolume(volume)
+	}
 	if err != nil {
 		return api.Volume{}, err
 	}
@@ -70,6 +73,9 @@ func (x *Volumes) make(ctx context.Context, r *record, from string, isSame func(
 		return v, err
 	}
 	defer unlock()
+	if !x.manages(ctx, r) {
+		return v, errNoPool(r.Pool)
+	}
 	ctx, cancel := x.finishing()
 	defer cancel()
 	p, err := x.openPool(ctx, r.Pool)

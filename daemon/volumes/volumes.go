@@ -329,7 +329,7 @@ func (x *Volumes) ListOf(ctx context.Context, of func(config.Pool) bool) []api.V
 // Show describes one volume or snapshot. It fails with an *api.Error.
 func (x *Volumes) Show(ctx context.Context, name string) (api.Volume, error) {
 	r := x.find(name)
-	if r == nil || r.State == creating {
+	if r == nil || r.State == creating || !x.manages(ctx, r) {
 		_, err := x.findReady(name)
 		return api.Volume{}, cmp.Or(err, errUnknownVolume(name))
 	}
