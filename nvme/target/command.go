@@ -29,6 +29,8 @@ type command struct {
 	step  func(*command, syscall.Errno) // when the storage has done what it was asked for
 
 	ns      *Namespace // while it runs there
+	epoch   uint64     // of ns when it began
+	joins   bool       // it is the Connect that is under way
 	scratch []byte
 	off, at uint64
 	ranges  []nvme.Range
@@ -301,6 +303,9 @@ func (k *command) end(st nvme.Status) {
 		k.note(st)
 	}
 	c.mu.Lock()
+	if k.joins {
+		k.joins, c.joining = false, false // c.ctrl says whether it has one now
+	}
 	c.active--
 	sent := !c.dead && k.respondLocked(st)
 	c.mu.Unlock()

@@ -161,13 +161,7 @@ func postSlot(qp *verbs.QP, ring *verbs.MR, slot int) error {
 func (c *conn) run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { c.abort(errEnded) })
 	defer stop()
-	late := time.AfterFunc(connectTime, func() {
-		if !c.connected() {
-			c.abort(errNoConnect)
-		}
-	})
-	<-c.qp.Done()
-	late.Stop()
+	c.awaitEnd()
 	c.age.Stop()
 	ctrl := c.die()
 	c.srv.log.Debug("nvme: connection ended", "address", c.origin.Remote, "peer", c.origin.Peer, "queue", c.asked.QID, "error", c.qp.Err())
@@ -193,10 +187,30 @@ func (c *conn) run(ctx context.Context) {
 	c.free()
 }
 
-func (c *conn) connected() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ctrl != nil || c.joining
+// awaitEnd waits for the end of the stream, and ends it if it has no controller after a time. One whose Connect is under way then has
+// as much time again.
+func (c *conn) awaitEnd() {
+	late := time.NewTimer(c.srv.cfg.ConnectTime)
+	defer late.Stop()
+	for {
+		select {
+		case <-c.qp.Done():
+			return
+		case <-late.C:
+		}
+		c.mu.Lock()
+		connected, joining := c.ctrl != nil, c.joining
+		c.mu.Unlock()
+		switch {
+		case connected:
+			<-c.qp.Done()
+			return
+		case joining:
+			late.Reset(c.srv.cfg.ConnectTime)
+		default:
+			c.abort(errNoConnect)
+		}
+	}
 }
 
 // die has commands that wait for something end, and those that are at the storage when they come back.

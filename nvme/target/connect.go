@@ -11,7 +11,7 @@ import (
 func (k *command) fabrics(ctrl *controller) {
 	admin := k.c.asked.QID == 0
 	switch t := k.cmd.FabricsType(); {
-	case t == nvme.Connect && ctrl == nil && k.c.startJoining():
+	case t == nvme.Connect && ctrl == nil && k.startJoining():
 		k.take(nvme.ConnectDataLen, (*command).connect)
 	case ctrl == nil, t == nvme.Connect:
 		k.fail(nvme.SequenceError | nvme.DNR)
@@ -30,12 +30,15 @@ func (k *command) fabrics(ctrl *controller) {
 }
 
 // startJoining reports whether a Connect may begin: there is one at a time.
-func (c *conn) startJoining() bool {
+func (k *command) startJoining() bool {
+	c := k.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.joining
-	c.joining = true
-	return !was
+	if c.joining {
+		return false
+	}
+	k.joins, c.joining = true, true
+	return true
 }
 
 // refusal is how a Connect fails.
@@ -66,9 +69,6 @@ func (k *command) connect() {
 		var r *refusal
 		if errors.As(err, &r) {
 			c.srv.log.Info("nvme: connect refused", "address", c.origin.Remote, "peer", c.origin.Peer, "host", d.HostNQN, "subsystem", d.SubsystemNQN, "queue", q.QID, "error", err)
-			c.mu.Lock()
-			c.joining = false
-			c.mu.Unlock()
 			k.result = r.result
 			k.endLater(r.status)
 			return

@@ -45,8 +45,12 @@ func TestConnectFaults(t *testing.T) {
 			t.Errorf("%s: result %#x, not %#x", what, e.Result, c.result)
 		}
 	}
+	short := q.New(nvme.Fabrics)
+	short.SetConnect(nvme.ConnectCommand{SQSize: 31})
+	e, err := q.Do(s.ctx, with(short, nvme.SGL{Type: nvme.KeyedBlock, Length: nvme.ConnectDataLen - 1}))
+	want(t, "a Connect without all of its data", e, err, nvme.DataLengthInvalid)
 	before := q.New(nvme.AdminIdentify)
-	e, err := q.Do(s.ctx, before)
+	e, err = q.Do(s.ctx, before)
 	want(t, "a command before Connect", e, err, nvme.SequenceError)
 	e, err = q.Connect(s.ctx, nvme.ConnectCommand{SQSize: 31}, good)
 	want(t, "connect", e, err, nvme.Success)
@@ -59,6 +63,41 @@ func TestConnectFaults(t *testing.T) {
 	}
 	if let, refused := s.server.Connects(subsystemNQN); let != 1 || refused != 1 {
 		t.Errorf("%d have connected and %d were refused", let, refused)
+	}
+}
+
+// TestConnectionWithoutAController: a connection whose host does not come to have a controller ends, also if a Connect has failed
+// before it was looked at: it would keep one of the places that there are for hosts which connect.
+func TestConnectionWithoutAController(t *testing.T) {
+	for what, send := range map[string]func(q *nvmetest.Queue) error{
+		"silence": func(*nvmetest.Queue) error { return nil },
+		"a Connect without all of its data": func(q *nvmetest.Queue) error {
+			c := q.New(nvme.Fabrics)
+			c.SetConnect(nvme.ConnectCommand{SQSize: 31})
+			return q.Send(with(c, nvme.SGL{Type: nvme.KeyedBlock, Length: nvme.ConnectDataLen - 1}))
+		},
+		"a Connect that is refused": func(q *nvmetest.Queue) error {
+			c := q.New(nvme.Fabrics)
+			c.SetConnect(nvme.ConnectCommand{SQSize: 31})
+			return q.Send(append(with(c, nvme.SGL{Type: nvme.DataBlockOffset, Length: nvme.ConnectDataLen}), nvme.ConnectData{}.Append(nil)...))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := serve(t, target.Config{ConnectTime: 50 * time.Millisecond}, target.Subsystem{}, nil)
+			q, err := nvmetest.Dial(s.ctx, s.at, nvmetest.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer q.Close()
+			if err := send(q); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-q.QP.Done():
+			case <-time.After(20 * time.Second):
+				t.Error("it does not end")
+			}
+		})
 	}
 }
 

@@ -13,6 +13,7 @@ type held struct {
 	came chan struct{} // a write that waits
 	mu   sync.Mutex    // guards the fields below it
 	gate chan struct{} // nil: nothing waits
+	all  int           // writes that have come
 }
 
 func newHeld() *held { return &held{came: make(chan struct{}, 1)} }
@@ -49,8 +50,11 @@ type heldQueue struct {
 func (q *heldQueue) Do(op block.Op, buf []byte, off, n int64, fl block.Flags, done block.Completion) bool {
 	q.h.mu.Lock()
 	gate := q.h.gate
+	if op.Writes() {
+		q.h.all++
+	}
 	q.h.mu.Unlock()
-	if gate == nil || op != block.OpWrite {
+	if gate == nil || !op.Writes() {
 		return q.Queue.Do(op, buf, off, n, fl, done)
 	}
 	select {

@@ -173,6 +173,26 @@ func (k *command) flushStorage() {
 	k.do(block.OpFlush, nil, 0, 0, 0, finish)
 }
 
+// stopped ends a command between two of its pieces if nobody is to wait for the rest: its connection is over, the namespace was taken
+// away, or a reservation keeps its host out by now. writes: the rest changes the storage.
+func (k *command) stopped(writes bool) bool {
+	k.c.mu.Lock()
+	dead := k.c.dead
+	k.c.mu.Unlock()
+	k.ns.mu.Lock()
+	gone, excluded := k.ns.gone, k.ns.pr.excludes(k.ctrl.host.HostID, writes)
+	k.ns.mu.Unlock()
+	switch {
+	case dead || gone:
+		k.fail(nvme.AbortedByRequest)
+	case excluded:
+		k.fail(nvme.ReservationConflict | nvme.DNR)
+	default:
+		return false
+	}
+	return true
+}
+
 // compare compares the host's data with the storage's, of which it has a piece at a time.
 func (k *command) compare() {
 	k.scratch, k.at = make([]byte, min(len(k.buf), maxPiece)), 0
@@ -183,6 +203,9 @@ func (k *command) compareNext() {
 	n := min(len(k.buf)-int(k.at), len(k.scratch))
 	if n == 0 {
 		k.end(nvme.Success)
+		return
+	}
+	if k.stopped(false) {
 		return
 	}
 	k.do(block.OpRead, k.scratch[:n], k.off+k.at, int64(n), 0, func(k *command, errno syscall.Errno) {
@@ -234,6 +257,9 @@ func (k *command) zeroNext(n uint64) {
 		k.flushIfDurable(k, 0)
 		return
 	}
+	if k.stopped(true) {
+		return
+	}
 	piece := min(n-k.at, maxPiece)
 	k.do(block.OpWrite, zeroes[:piece], k.off+k.at, int64(piece), 0, func(k *command, errno syscall.Errno) {
 		if !k.failed(errno) {
@@ -274,6 +300,9 @@ func trimNext(k *command, errno syscall.Errno) {
 	}
 	if len(k.ranges) == 0 {
 		k.end(nvme.Success)
+		return
+	}
+	if k.stopped(true) {
 		return
 	}
 	r := k.ranges[0]

@@ -61,9 +61,8 @@ const (
 	// discoveryTime is how long a discovery controller lives whose host asks for no keep alive timeout.
 	discoveryTime = 2 * time.Minute
 
-	// connectTime is how long a connection may have no controller, acceptTime how long its start-up takes, and
-	// replaceTime how long a host waits for the end of the controller that it had.
-	connectTime = 15 * time.Second
+	// acceptTime is how long the start-up of a connection takes, and replaceTime how long a host waits for the end of the
+	// controller that it had.
 	acceptTime  = 10 * time.Second
 	replaceTime = 10 * time.Second
 
@@ -71,6 +70,7 @@ const (
 	defaultControllers = 256
 	defaultMemory      = 512 << 20
 	defaultReadAge     = time.Minute
+	defaultConnectTime = 15 * time.Second
 	// defaultConnections is how many connections there may be without a controller; of one peer a quarter.
 	defaultConnections = 128
 

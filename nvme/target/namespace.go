@@ -48,13 +48,17 @@ type Namespace struct {
 	running map[block.ID]int // commands at the storage, by hosts
 	all     int              // of them
 	gone    bool
-	waiting []drain
+	epoch   uint64 // of commands that begin; each drain waits for those of earlier ones
+	waiting []*drain
 	pr      reservations
 }
 
-// drain waits for the end of what hosts have at the storage.
+// drain waits for the end of what hosts have had at the storage when it began: what they begin afterwards, as reads that a reservation
+// allows, does not hold it up.
 type drain struct {
 	hosts []block.ID
+	epoch uint64 // commands of later ones are none of it
+	left  int
 	then  func()
 }
 
@@ -128,7 +132,7 @@ func (n *Namespace) begin(x *controller, k *command, op nvme.Opcode) nvme.Status
 	}
 	n.running[x.host.HostID]++
 	n.all++
-	k.ns = n
+	k.ns, k.epoch = n, n.epoch
 	return nvme.Success
 }
 
@@ -143,33 +147,37 @@ func (n *Namespace) end(k *command) {
 	if n.gone && n.all == 0 {
 		close(n.drained)
 	}
-	then := n.drainedLocked()
+	var then []func()
+	n.waiting = slices.DeleteFunc(n.waiting, func(d *drain) bool {
+		if k.epoch <= d.epoch && slices.Contains(d.hosts, host) {
+			d.left--
+		}
+		if d.left == 0 {
+			then = append(then, d.then)
+		}
+		return d.left == 0
+	})
 	n.mu.Unlock()
 	for _, f := range then {
 		f()
 	}
 }
 
-// drainedLocked are those who need not wait any more.
-func (n *Namespace) drainedLocked() (then []func()) {
-	n.waiting = slices.DeleteFunc(n.waiting, func(d drain) bool {
-		if slices.ContainsFunc(d.hosts, func(h block.ID) bool { return n.running[h] > 0 }) {
-			return false
-		}
-		then = append(then, d.then)
-		return true
-	})
-	return then
-}
-
-// whenDrained calls then when nothing of hosts is at the storage that was there before.
+// whenDrained calls then when nothing of hosts, each of them once, is at the storage that was there before.
 func (n *Namespace) whenDrained(hosts []block.ID, then func()) {
 	n.mu.Lock()
-	n.waiting = append(n.waiting, drain{hosts, then})
-	now := n.drainedLocked()
+	d := &drain{hosts: hosts, epoch: n.epoch, then: then}
+	n.epoch++
+	for _, h := range hosts {
+		d.left += n.running[h]
+	}
+	now := d.left == 0
+	if !now {
+		n.waiting = append(n.waiting, d)
+	}
 	n.mu.Unlock()
-	for _, f := range now {
-		f()
+	if now {
+		then()
 	}
 }
 

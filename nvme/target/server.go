@@ -30,6 +30,8 @@ type Config struct {
 	Memory int64
 	// ReadAge is how long a host may take to answer an RDMA Read (a minute). After that its connection ends.
 	ReadAge time.Duration
+	// ConnectTime is how long a connection may have no controller (15 s). After that it ends.
+	ConnectTime time.Duration
 	// Firmware is what hosts see as the revision of the firmware, up to 8 characters.
 	Firmware string
 }
@@ -86,7 +88,7 @@ func NewServer(cfg Config) *Server {
 	if cfg.Memory <= 0 {
 		cfg.Memory = defaultMemory
 	}
-	cfg.ReadAge = cmp.Or(cfg.ReadAge, defaultReadAge)
+	cfg.ReadAge, cfg.ConnectTime = cmp.Or(cfg.ReadAge, defaultReadAge), cmp.Or(cfg.ConnectTime, defaultConnectTime)
 	cfg.Firmware = cmp.Or(cfg.Firmware, "1")
 	return &Server{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), begun: time.Now(),
 		subsystems: map[string]*subsystem{}, controllers: map[uint16]*controller{}, pending: map[string]int{}, generation: 1}
