@@ -144,9 +144,6 @@ func (s *Server) connectAdmin(c *conn, q nvme.ConnectCommand, d nvme.ConnectData
 		return x, nil // the connection is over: nobody gets the answer
 	}
 	s.pendingEnded(c.origin)
-	if x.sub == nil && q.KATO == 0 {
-		q.KATO = uint32(discoveryTime.Milliseconds())
-	}
 	x.setKeepAlive(q.KATO)
 	if x.sub != nil {
 		x.sub.logins.Add(1)
@@ -174,16 +171,24 @@ func (s *Server) oldLocked(x *controller) (*controller, *refusal) {
 	return nil, nil
 }
 
-// enterLocked gives a controller a number.
+// enterLocked gives a controller a number. Discovery, which anybody may ask for who comes to a portal, has places of its own, a quarter as
+// many.
 func (s *Server) enterLocked(x *controller) *refusal {
-	mine := 0
+	all, mine, places := 0, 0, 1
+	if x.sub == nil {
+		places = 4
+	}
 	for _, o := range s.controllers {
+		if (o.sub == nil) != (x.sub == nil) {
+			continue
+		}
+		all += places
 		if o.origin.principal() == x.origin.principal() {
-			mine++
+			mine += places
 		}
 	}
 	switch {
-	case s.noController(len(s.controllers), mine):
+	case s.noController(all, mine):
 		return &refusal{nvme.ConnectBusy, 0, "there are as many controllers as there may be"}
 	case x.sub != nil && s.subsystems[x.host.SubsystemNQN] != x.sub:
 		return badParameter(nvme.OffsetSubsystem, true, "the subsystem has been removed")

@@ -226,3 +226,30 @@ func TestPlaces(t *testing.T) {
 		t.Errorf("a third controller of a peer that may have two: %v", err)
 	}
 }
+
+// TestDiscoveryTakesNobodysPlace: controllers for discovery, which anybody may have who comes to the portal, are few, end in silence whatever
+// their hosts ask for, and leave the places of others.
+func TestDiscoveryTakesNobodysPlace(t *testing.T) {
+	s := serve(t, target.Config{MaxControllers: 8, MaxOfPeer: 8}, target.Subsystem{}, nil)
+	for i := range 3 {
+		h, err := nvmetest.Connect(s.ctx, s.at, nil, nvme.DiscoveryNQN, hostNQN, id(byte(i+1)))
+		var r *nvmetest.RefusedError
+		if refused := errors.As(err, &r) && r.Completion.Status.Code() == nvme.ConnectBusy; refused != (i == 2) {
+			t.Fatalf("controller %d for discovery, of which there may be 2: %v", i+1, err)
+		}
+		if err != nil {
+			continue
+		}
+		defer h.Admin.Close()
+		e, err := feature(s, h.Admin, nvme.FeatureKeepAlive, 0)
+		want(t, "no timeout", e, err, nvme.Success)
+		e, err = feature(s, h.Admin, nvme.FeatureKeepAlive)
+		want(t, "the timeout", e, err, nvme.Success)
+		if e.Result != 120_000 {
+			t.Errorf("the timeout of discovery is %d ms, want two minutes", e.Result)
+		}
+	}
+	for i := range 8 {
+		s.host(byte(i + 1))
+	}
+}

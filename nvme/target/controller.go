@@ -54,11 +54,14 @@ func (x *controller) heard() { x.last.Store(int64(time.Since(x.since))) }
 // maxKeepAlive is what an hour is in the unit of the keep alive timeout.
 const maxKeepAlive = 3600 * 1000
 
-// setKeepAlive sets the timeout in milliseconds, rounded up to its granularity; 0: none. It returns false if it is too
-// long.
+// setKeepAlive sets the timeout in milliseconds, rounded up to its granularity; 0: none, but for discovery, which has one. It returns
+// false if it is too long.
 func (x *controller) setKeepAlive(ms uint32) bool {
 	if ms > maxKeepAlive {
 		return false
+	}
+	if ms == 0 && x.sub == nil {
+		ms = uint32(discoveryTime.Milliseconds())
 	}
 	x.heard()
 	x.mu.Lock()

@@ -23,7 +23,7 @@ type Config struct {
 	// Logger gets controllers that come and go, and refusals; nil: none.
 	Logger *slog.Logger
 	// MaxControllers is how many controllers there may be (256), and MaxOfPeer those of one peer, or of one host that
-	// is no peer (half).
+	// is no peer (half). For discovery there may be a quarter as many besides.
 	MaxControllers, MaxOfPeer int
 	// Memory is how many bytes the data of commands take in all queues together (512 MiB). Beyond it each queue goes on
 	// with a little.
