@@ -116,6 +116,46 @@ func TestPeerManagesVolumesAndUsesThem(t *testing.T) {
 	}
 }
 
+// TestFrozenVolumeHoldsWrites: what freezes a volume for a copy reaches the storage of its export: a peer's write waits until it is thawed, and a
+// read does not. A file system that copies by itself what is written would hide that it does not.
+func TestFrozenVolumeHoldsWrites(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pool")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	alpha, beta := poolPair(t, dir)
+	ctx := t.Context()
+	if _, err := alpha.api.CreateVolume(ctx, "beta", api.VolumeCreate{Pool: "pool", Name: "data", Size: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := alpha.api.PublishVolume(ctx, "beta", "data", api.VolumePublish{}); err != nil {
+		t.Fatal(err)
+	}
+	c := alpha.attach("data")
+	ok(t, c, cmdWrite, 0, 512, bytes.Repeat([]byte{1}, 512))
+	thaw, err := volumeHost{beta.d}.Freeze(ctx, "data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Send(0, cmdWrite, 1, 0, 512, bytes.Repeat([]byte{2}, 512)); err != nil {
+		t.Fatal(err)
+	}
+	// The write is at the gate before a read of another client that comes after it has been there for a while.
+	other := alpha.nbd("data")
+	for range 200 {
+		if r, err := other.Do(0, cmdRead, 0, 512, nil); err != nil || !bytes.Equal(r.Data, bytes.Repeat([]byte{1}, 512)) {
+			t.Fatalf("read while it is frozen: %v, %x", err, r.Data[:2])
+		}
+	}
+	thaw()
+	if r, err := c.Receive(func(uint64) int { return 0 }); err != nil || r.Error != 0 {
+		t.Errorf("the write: %+v, %v", r, err)
+	}
+	if r, err := other.Do(0, cmdRead, 0, 512, nil); err != nil || !bytes.Equal(r.Data, bytes.Repeat([]byte{2}, 512)) {
+		t.Errorf("read after the thaw: %v", err)
+	}
+}
+
 // Snapshots are taken while a program writes one region after another, each when the one before was acknowledged. Each of them
 // holds what was acknowledged before it was asked for, nothing later without what came before it, and no write by half.
 func TestSnapshotUnderWritesIsWhatACrashWouldLeave(t *testing.T) {
