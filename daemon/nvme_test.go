@@ -85,7 +85,19 @@ func TestHostsUseADiskOverNVMe(t *testing.T) {
 	if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b[:4096], data) {
 		t.Errorf("the file has not what was written: %v", err)
 	}
+	flush := q.New(nvme.Flush)
+	flush.SetNSID(1)
+	if e, err := q.Do(t.Context(), flush); err != nil || e.Status != nvme.Success {
+		t.Fatalf("%v %v", e, err)
+	}
 	v := subsystem()
+	took := map[string]uint64{}
+	for _, l := range v.Units[0].Latency {
+		took[l.Operation] = l.Count
+	}
+	if io := v.Units[0].IO; io.Writes != 1 || io.WriteBytes != 4096 || io.Reads != 0 || fmt.Sprint(took) != "map[flush:1 write:1]" {
+		t.Errorf("the namespace's figures are %+v, %v", io, took)
+	}
 	if v.Controllers != 1 || v.Connects != 1 || v.Refused != 1 || v.Units[0].UUID == "" || len(v.Portals) != 1 {
 		t.Errorf("%+v", v)
 	}

@@ -49,6 +49,9 @@ type NVMeNamespace struct {
 	Problem *Error `json:"problem,omitempty"`
 	UUID    string `json:"uuid,omitempty"`      // of the disk, while it is open
 	Size    int64  `json:"size_bytes,omitzero"` // absent: its storage is not open
+	IO      IO     `json:"io"`                  // since its storage was opened
+	// Latency is what Read, Write and Flush commands took that had no error, from their beginning at the storage to their answers.
+	Latency []Latency `json:"latency,omitempty"`
 }
 
 // NVMeController is a host's controller in a subsystem.

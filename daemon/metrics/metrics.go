@@ -156,6 +156,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		histograms(set.latency, e.Latency, "export", "", e.Name)
 	}
 	collectTargets(st, gauge, counter, histograms)
+	collectSubsystems(st, gauge, counter, histograms)
 	collectPools(st.Pools, gauge)
 	collectFabric(st.Fabric, gauge, counter)
 	c.collectShares(st, r, gauge, counter)

@@ -10,6 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/internal/printable"
+	"github.com/ironwarp/ironwarp/nvme/target"
 )
 
 // List describes all subsystems.
@@ -36,6 +37,10 @@ func (s *Subsystems) List() []api.NVMeSubsystem {
 					u.State = api.TargetProblem
 				case sp.ns != nil:
 					u.State = api.TargetReady
+				}
+				if sp.ns != nil {
+					st := sp.ns.Stats()
+					u.IO, u.Latency = ioOf(st.IO), api.Latencies(st.Latency)
 				}
 			}
 			if m := s.storage[n.Export]; m != nil {
@@ -68,7 +73,7 @@ func (s *Subsystems) Controllers() []api.NVMeController {
 	for _, i := range s.server.Controllers() {
 		v := api.NVMeController{ID: int(i.ID), Subsystem: names[i.Subsystem], Discovery: i.Subsystem == "", Host: printable.Text(i.HostNQN), HostID: i.HostID.String(),
 			Address: i.Origin.Remote.String(), Portal: i.Origin.Local.String(), AgeSeconds: now.Sub(i.Since).Seconds(), KeepAliveSeconds: i.KeepAlive.Seconds(), Queues: i.Queues, InFlight: i.Active,
-			IO: api.IO{Reads: i.IO.Reads, Writes: i.IO.Writes, ReadBytes: i.IO.ReadBytes, WriteBytes: i.IO.WriteBytes, Errors: i.IO.Errors}}
+			IO: ioOf(i.IO)}
 		if p, known := s.peerOf(i.Origin); known {
 			v.Peer, v.Identity = p.Name, i.Origin.Peer
 		}
@@ -131,4 +136,8 @@ func Declaration(s api.NVMeSubsystemSpec) (config.Subsystem, error) {
 		c.Namespaces = append(c.Namespaces, x)
 	}
 	return c, nil
+}
+
+func ioOf(i target.IO) api.IO {
+	return api.IO{Reads: i.Reads, Writes: i.Writes, ReadBytes: i.ReadBytes, WriteBytes: i.WriteBytes, Errors: i.Errors}
 }

@@ -30,6 +30,7 @@ type command struct {
 
 	ns      *Namespace // while it runs there
 	epoch   uint64     // of ns when it began
+	began   time.Time  // there
 	joins   bool       // it is the Connect that is under way
 	scratch []byte
 	off, at uint64

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/nvme"
 )
 
@@ -40,6 +41,21 @@ type controller struct {
 
 // counters count I/O.
 type counters struct{ reads, writes, readBytes, writeBytes, errors atomic.Uint64 }
+
+func (c *counters) load() IO {
+	return IO{c.reads.Load(), c.writes.Load(), c.readBytes.Load(), c.writeBytes.Load(), c.errors.Load()}
+}
+
+func (c *counters) count(op block.Op, n int) {
+	switch op {
+	case block.OpRead:
+		c.reads.Add(1)
+		c.readBytes.Add(uint64(n))
+	case block.OpWrite:
+		c.writes.Add(1)
+		c.writeBytes.Add(uint64(n))
+	}
+}
 
 func newController(s *Server, c *conn, d nvme.ConnectData) *controller {
 	return &controller{srv: s, host: d, origin: c.origin, since: time.Now(), over: make(chan struct{}), queues: map[uint16]*conn{}}
@@ -267,7 +283,7 @@ func (x *controller) info() ControllerInfo {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	i := ControllerInfo{ID: x.id, Subsystem: x.host.SubsystemNQN, HostNQN: x.host.HostNQN, HostID: x.host.HostID, Origin: x.origin, Since: x.since, KeepAlive: x.kato,
-		IO: IO{x.io.reads.Load(), x.io.writes.Load(), x.io.readBytes.Load(), x.io.writeBytes.Load(), x.io.errors.Load()}}
+		IO: x.io.load()}
 	if x.sub == nil {
 		i.Subsystem = ""
 	}

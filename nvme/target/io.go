@@ -3,6 +3,7 @@ package target
 import (
 	"bytes"
 	"syscall"
+	"time"
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/nvme"
@@ -77,16 +78,11 @@ func (k *command) run(x *controller, ns *Namespace, f func(*command)) {
 
 func (k *command) durable() bool { return k.cmd.DWord(12)&nvme.RWForceUnitAccess != 0 }
 
-// count adds to the statistics of the controller.
+// count adds a command that ends well to the statistics of the controller and of the namespace.
 func (k *command) count(op block.Op, n int) {
-	i := k.ctrl
-	if op == block.OpRead {
-		i.io.reads.Add(1)
-		i.io.readBytes.Add(uint64(n))
-	} else {
-		i.io.writes.Add(1)
-		i.io.writeBytes.Add(uint64(n))
-	}
+	k.ctrl.io.count(op, n)
+	k.ns.io.count(op, n)
+	k.ns.latency.Observe(op, time.Since(k.began))
 }
 
 // failed ends a command at whose storage something failed.
@@ -95,6 +91,7 @@ func (k *command) failed(errno syscall.Errno) bool {
 		return false
 	}
 	k.ctrl.io.errors.Add(1)
+	k.ns.io.errors.Add(1)
 	st := nvme.WriteFault
 	switch op := k.cmd.Opcode(); {
 	case errno == syscall.ENOSPC, errno == syscall.EDQUOT:
@@ -170,7 +167,14 @@ func (k *command) flushStorage() {
 		k.end(nvme.Success)
 		return
 	}
-	k.do(block.OpFlush, nil, 0, 0, 0, finish)
+	k.do(block.OpFlush, nil, 0, 0, 0, flushDone)
+}
+
+func flushDone(k *command, errno syscall.Errno) {
+	if !k.failed(errno) {
+		k.count(block.OpFlush, 0)
+		k.end(nvme.Success)
+	}
 }
 
 // stopped ends a command between two of its pieces if nobody is to wait for the rest: its connection is over, the namespace was taken

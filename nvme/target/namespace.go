@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/nvme"
@@ -40,6 +41,8 @@ type Namespace struct {
 	geo     block.Geometry // but for Size
 	shift   uint           // of bytes to blocks
 	drained chan struct{}  // closed when it is gone and no command is at the storage
+	io      counters
+	latency block.Latency
 
 	editing sync.Mutex // one reservation command at a time; taken before mu
 
@@ -99,6 +102,16 @@ func (n *Namespace) describe() []byte {
 	return d.Append(nil)
 }
 
+// NamespaceStats are a namespace's figures since it was made.
+type NamespaceStats struct {
+	IO
+	// Latency is what Read, Write and Flush commands took that had no error, from their beginning at the storage, with their data there, to their answers.
+	Latency block.LatencyCounts
+}
+
+// Stats returns the namespace's figures.
+func (n *Namespace) Stats() NamespaceStats { return NamespaceStats{n.io.load(), n.latency.Counts()} }
+
 // nexus is a connection's queue to a namespace.
 type nexus struct{ block.Queue }
 
@@ -132,7 +145,7 @@ func (n *Namespace) begin(x *controller, k *command, op nvme.Opcode) nvme.Status
 	}
 	n.running[x.host.HostID]++
 	n.all++
-	k.ns, k.epoch = n, n.epoch
+	k.ns, k.epoch, k.began = n, n.epoch, time.Now()
 	return nvme.Success
 }
 
