@@ -2,6 +2,7 @@ package directory
 
 import (
 	"context"
+	"errors"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -73,7 +74,12 @@ func (h *testHost) speak(manager string, take gsi.Handler) *raw {
 	h.site.t.Helper()
 	ctx, cancel := context.WithTimeout(h.site.t.Context(), 30*time.Second)
 	defer cancel()
-	l, err := gsi.Dial(ctx, h.ulp, verbs.DialConfig{Remote: h.site.host(manager).net.Addr(7471), Transport: h.net.Transport()}, take)
+	var l *gsi.Link
+	var err error
+	until(h.site.t, func() bool { // a manager that begins refuses hosts, which try again
+		l, err = gsi.Dial(ctx, h.ulp, verbs.DialConfig{Remote: h.site.host(manager).net.Addr(7471), Transport: h.net.Transport()}, take)
+		return !errors.Is(err, gsi.ErrRefused)
+	})
 	if err != nil {
 		h.site.t.Fatal(err)
 	}
