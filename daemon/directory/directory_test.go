@@ -101,18 +101,7 @@ func (s *site) add(name string) *testHost {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wg.Go(func() {
-		for {
-			cr, err := ln.Accept(ctx)
-			if err != nil {
-				return
-			}
-			id := string(cr.Peer())
-			if h.dir.Handle(cr, h.ulp, Manager{Identity: id, GUID: GUIDOf(id), Peer: id}) != nil {
-				gsi.Refuse(cr)
-			}
-		}
-	})
+	wg.Go(func() { h.accept(ctx, ln) })
 	t.Cleanup(func() {
 		h.dir.Close()
 		cancel()
@@ -121,6 +110,20 @@ func (s *site) add(name string) *testHost {
 	})
 	s.hosts = append(s.hosts, h)
 	return h
+}
+
+// accept has the hosts that come to a listener in the directory, until ctx ends.
+func (h *testHost) accept(ctx context.Context, ln *verbs.Listener) {
+	for {
+		cr, err := ln.Accept(ctx)
+		if err != nil {
+			return
+		}
+		id := string(cr.Peer())
+		if h.dir.Handle(cr, h.ulp, Manager{Identity: id, GUID: GUIDOf(id), Peer: id}) != nil {
+			gsi.Refuse(cr)
+		}
+	}
 }
 
 // Write takes the host's log.

@@ -77,18 +77,7 @@ func crowd(t testing.TB, alpha *testHost, n, stuck int) (all []*subscriber) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wg.Go(func() {
-		for {
-			cr, err := ln.Accept(ctx)
-			if err != nil {
-				return
-			}
-			id := string(cr.Peer())
-			if alpha.dir.Handle(cr, alpha.ulp, Manager{Identity: id, GUID: GUIDOf(id), Peer: id}) != nil {
-				gsi.Refuse(cr)
-			}
-		}
-	})
+	wg.Go(func() { alpha.accept(ctx, ln) })
 	t.Cleanup(func() {
 		close(wake)
 		cancel()
