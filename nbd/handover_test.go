@@ -319,3 +319,38 @@ func TestHandOverUnderLoad(t *testing.T) {
 	close(stop)
 	all.Wait()
 }
+
+// What a client had sent that is gone when the next server begins is not carried out there: others may have written since, and it was told
+// nothing. That of one which is there is.
+func TestClientThatIsGoneWhenItIsHandedOver(t *testing.T) {
+	for _, gone := range []bool{true, false} {
+		m := nbdtest.NewMemory(1 << 20)
+		l := newLine(t, m, time.Minute)
+		c := l.connected("simple")
+		if _, err := c.Do(0, 0, 0, 512, nil); err != nil {
+			t.Fatal(err)
+		}
+		l.end()
+		l.clients[0].Received = nbdtest.AppendRequest(nil, 0, 1, 7, 0, 512, bytes.Repeat([]byte{1}, 512))
+		if gone {
+			c.Close()
+		}
+		l.start(m)
+		if !gone {
+			if r, err := c.Receive(func(uint64) int { return 0 }); err != nil || r.Error != 0 || r.Cookie != 7 {
+				t.Errorf("the write of a client that is there: %+v, %v", r, err)
+			}
+		}
+		other := l.connected("simple")
+		if r, err := other.Do(0, 1, 4096, 512, make([]byte, 512)); err != nil || r.Error != 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		l.end() // all that was begun has ended
+		m.Data(func(data []byte) {
+			if written := data[0] == 1; written == gone {
+				t.Errorf("gone %v: its write is carried out: %v", gone, written)
+			}
+		})
+		l.start(m)
+	}
+}
