@@ -275,9 +275,13 @@ func TestSCTPAcceptHonoursItsContext(t *testing.T) {
 func TestAcceptLeavesOutAssociationsThatAreOver(t *testing.T) {
 	eachKind(t, func(t *testing.T, cfg *Config) {
 		var one counted
-		l := listenSCTP(t, with(cfg, admits(&one)))
+		admitted := make(chan struct{}, 2)
+		l := listenSCTP(t, with(cfg, &fake{admit: func(context.Context, Flow, bool, Monitored) (Protection, error) {
+			admitted <- struct{}{}
+			return &one, nil
+		}}))
 		first := tryDial(t, l, cfg)
-		waitFor(t, func() bool { return l.waiting() == 1 })
+		<-admitted // one that ends before has nothing to release
 		first.Close()
 		waitFor(t, func() bool { return one.released() == 1 && l.waiting() == 0 })
 		second := tryDial(t, l, cfg)

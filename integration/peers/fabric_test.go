@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -92,24 +91,6 @@ func (s *fabricScene) part(n *node.Node, keys, conf string) {
 	}
 }
 
-// metrics compares what the manager serves of the fabric with the operations document.
-func (s *fabricScene) metrics() {
-	s.t.Helper()
-	if _, err := exec.LookPath("curl"); err != nil {
-		s.t.Logf("the metrics are not looked at: %v: apt install curl", err)
-		return
-	}
-	served, err := s.alpha.Run(s.t.Context(), "curl", "-sS", "http://127.0.0.1:"+metricsPort+"/metrics")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for _, name := range s.metricsInDocument() {
-		if isOfFabric(name) && !serves(served, name) {
-			s.t.Errorf("%s is not served", name)
-		}
-	}
-}
-
 // status is a host's part in the fabric.
 func (s *fabricScene) status(n *node.Node) api.FabricStatus {
 	st, err := n.Client().Fabric(s.t.Context())
@@ -182,7 +163,7 @@ func TestFabricWithESP(t *testing.T) {
 	s := newFabricScene(t)
 	first, second := s.alpha, s.gamma
 	s.untilMaster(first, s.all()...)
-	s.metrics()
+	s.servesAll(s.alpha, isOfFabric)
 	s.addExport(s.fabricDisk())
 	s.until("the directory has the disk", func() bool { return s.finds(second, s.fabricDisk()) })
 	s.must(second, "attach", "--service", s.fabricDisk())

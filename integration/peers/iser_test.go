@@ -56,14 +56,8 @@ func TestISERInitiatorOnAPeerIsServedInESPOnly(t *testing.T) {
 	if len(before) != 2 || before[0].Transport != "iser" || before[1].Transport != "iser" || before[0].Peer != "alpha" || before[0].Identity != s.alpha.Addr().String() {
 		t.Fatalf("%+v", before)
 	}
-	served, err := s.beta.Run(t.Context(), "curl", "-sS", "http://127.0.0.1:"+metricsPort+"/metrics")
-	if err != nil || !strings.Contains(served, `ironwarp_target_sessions{peer="alpha",target="disks",transport="iser"} 2`) {
-		t.Errorf("the metrics do not have the sessions: %v", err)
-	}
-	for _, name := range s.metricsInDocument() {
-		if isOfTargets(name) && !serves(served, name) {
-			t.Errorf("%s is not served", name)
-		}
+	if served := s.servesAll(s.beta, isOfTargets); !strings.Contains(served, `ironwarp_target_sessions{peer="alpha",target="disks",transport="iser"} 2`) {
+		t.Errorf("the metrics do not have the sessions: %s", served)
 	}
 	if out := s.must(s.beta, "target", "session", "ls"); strings.Count(out, "iser") != 2 {
 		t.Errorf("%s", out)

@@ -75,6 +75,7 @@ func TestNVMeHostOnAPeerIsServedInESPOnly(t *testing.T) {
 	if out := s.must(s.beta, "nvme", "show", "disks"); !strings.Contains(out, portal.String()) {
 		t.Errorf("%s", out)
 	}
+	s.servesAll(s.beta, isOfSubsystems)
 	if _, _, err := s.alpha.ConnectNVMe(t.Context(), portal, subsystem, host+"x", block.ID{2}); err == nil || !strings.Contains(err.Error(), "invalid host") {
 		t.Errorf("a host that is not named: %v", err)
 	}
