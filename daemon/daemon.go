@@ -176,7 +176,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 			return v.State, v.Problem
 		}})
 	d.names = d.newNames()
-	d.carriers = carrier.New(carrier.Config{Log: d.log, Run: d.run, Root: d.local.Root, Peers: d.peers.carrierPeers, Streams: d.sessionStreams,
+	d.carriers = carrier.New(carrier.Config{Log: d.log, Run: d.run, Root: d.local.Root, Peers: d.peers.carrierPeers, Streams: d.sessionStreams, Refused: d.refusesStreams,
 		At:    func(a netip.Addr) (carrier.Peer, bool) { p := d.peers.byAddress(a); return p, p != nil },
 		Trial: opt.trial, Avoid: opt.avoid, Kernel: opt.kernel, Rate: opt.rate})
 	d.listeners = listen.New(listen.Config{Log: d.log, Kernel: d.carriers.KernelSCTP, Open: d.listenAt, Accept: d.accept})

@@ -17,6 +17,8 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/metrics"
 	"github.com/ironwarp/ironwarp/daemon/repeats"
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -112,6 +114,18 @@ func (d *Daemon) sessionStreams(p carrier.Peer) (qps []*verbs.QP) {
 		}
 	}
 	return qps
+}
+
+// refusesStreams reports whether streams to a peer wait for an SA that the peer refuses, having no such link.
+func (d *Daemon) refusesStreams(p carrier.Peer) bool {
+	m := d.sas.Current()
+	if m == nil {
+		return false
+	}
+	st, err := m.PeerStatus(p.Declared().Name)
+	return err == nil && st.Paused > 0 && slices.ContainsFunc(st.Lanes, func(l ipsec.LaneStatus) bool {
+		return l.Flows > 0 && l.State != ipsec.StateUp && errors.Is(l.Err, negotiation.ErrTrafficSelectors)
+	})
 }
 
 // Events beside the RNIC's own.

@@ -24,7 +24,8 @@ type Choice struct {
 	tried     map[transport.Kind]failure
 	deferred  map[transport.Kind]failure // carriers that have not failed, but cannot be used yet
 	missing   []transport.Kind           // of tried and deferred: what the last pick went without
-	retrying  bool                       // pickAgain is under way
+	refused   failure                    // the last question why the peer refuses an SA
+	retrying  bool                       // pickAgain or leaveRefused is under way
 	rates     map[transport.Kind]measured
 	fallbacks uint64
 	reached   map[netip.Addr]*pathReach // by the peer's addresses
@@ -224,6 +225,22 @@ func (ch *Choice) startRetry(idle bool) bool {
 		return false
 	}
 	ch.retrying = true
+	return true
+}
+
+// startQuestion begins a question why the peer refuses an SA, if it does and if it is time for one, and reports
+// whether it is. endRetry ends it.
+func (ch *Choice) startQuestion(refuses bool, first time.Duration) bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if !refuses {
+		ch.refused = failure{}
+		return false
+	}
+	if ch.retrying || ch.refused.isCurrent() {
+		return false
+	}
+	ch.refused, ch.retrying = ch.refused.next(first, ""), true
 	return true
 }
 

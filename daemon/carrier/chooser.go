@@ -69,6 +69,9 @@ type Config struct {
 	At    func(netip.Addr) (Peer, bool)
 	// Streams are those of sessions with a peer, at its address, that are up.
 	Streams func(Peer) []*verbs.QP
+	// Refused reports whether streams to a peer wait for an SA that the peer refuses, having no
+	// such link to this host. nil: none ever does.
+	Refused func(Peer) bool
 
 	Trial  time.Duration // 0: TrialTime
 	Avoid  time.Duration // 0: avoidMin
@@ -102,6 +105,9 @@ func New(cfg Config) *Chooser {
 	c := &Chooser{cfg: cfg, log: cfg.Log, kernel: kernelSCTP{ask: cfg.Kernel}}
 	if c.kernel.ask == nil {
 		c.kernel.ask = ksctp.Available
+	}
+	if c.cfg.Refused == nil {
+		c.cfg.Refused = func(Peer) bool { return false }
 	}
 	if c.cfg.Hello == nil {
 		c.cfg.Hello = c.askPeer
@@ -358,20 +364,33 @@ const againTime = time.Minute
 
 // Reconsider picks again while sessions with transport: auto are up, once a carrier that was missing when
 // they were made may work: the peer may have been reloading then, for one. Sessions move to a carrier
-// that is much faster than theirs. It ends with ctx.
+// that is much faster than theirs, and leave one that the peer has no more. It ends with ctx.
 func (c *Chooser) Reconsider(ctx context.Context) {
 	for range rate.Ticks(ctx, c.cfg.Avoid) {
 		for _, p := range c.cfg.Peers() {
 			cfg, ch := p.Declared(), p.Carrier()
-			// An SA that is to go while nothing is sent is not kept up for ever by questions.
-			if cfg.Transport != config.TransportAuto || !ch.startRetry(cfg.IdleReap > 0) {
+			if cfg.Transport != config.TransportAuto {
 				continue
+			}
+			attempt := c.leaveRefused
+			if !ch.startQuestion(c.cfg.Refused(p), c.cfg.Avoid) {
+				// An SA that is to go while nothing is sent is not kept up for ever by questions.
+				if !ch.startRetry(cfg.IdleReap > 0) {
+					continue
+				}
+				attempt = c.pickAgain
 			}
 			if len(c.cfg.Streams(p)) == 0 { // this looks through all sessions
 				ch.endRetry()
 				continue
 			}
-			c.cfg.Run(func(ctx context.Context) { c.pickAgain(ctx, p) })
+			c.cfg.Run(func(ctx context.Context) {
+				defer ch.endRetry()
+				ctx, cancel := context.WithTimeout(ctx, againTime)
+				defer cancel()
+				defer context.AfterFunc(p.Lifetime(), cancel)()
+				attempt(ctx, p)
+			})
 		}
 	}
 }
@@ -380,10 +399,6 @@ func (c *Chooser) Reconsider(ctx context.Context) {
 // asked again.
 func (c *Chooser) pickAgain(ctx context.Context, p Peer) {
 	name, ch := p.Declared().Name, p.Carrier()
-	defer ch.endRetry()
-	ctx, cancel := context.WithTimeout(ctx, againTime)
-	defer cancel()
-	defer context.AfterFunc(p.Lifetime(), cancel)()
 	k, err := c.pick(ctx, c.cfg.Root, p)
 	if err != nil {
 		c.log.Debug("cannot ask again which transports a peer has", "peer", name, "error", err)
@@ -392,6 +407,23 @@ func (c *Chooser) pickAgain(ctx context.Context, p Peer) {
 	for _, qp := range c.cfg.Streams(p) {
 		if was := KindOf(qp.Flow()); ch.isMuchFaster(k, was) {
 			qp.Abort(fmt.Errorf("its session goes over from %s to %s, which is faster", was, k))
+		}
+	}
+}
+
+// leaveRefused ends the streams that wait for an SA over a carrier that the peer has no more, so that their
+// sessions take another: the peer has ended them, and the SA went before the word of that came. The peer itself
+// has to say so, over TCP.
+func (c *Chooser) leaveRefused(ctx context.Context, p Peer) {
+	name := p.Declared().Name
+	theirs, err := c.cfg.Hello(ctx, c.cfg.Root, p, transport.TCP)
+	if err != nil {
+		c.log.Debug("cannot ask a peer that refuses an SA which transports it has", "peer", name, "error", err)
+		return
+	}
+	for _, qp := range c.cfg.Streams(p) {
+		if k := KindOf(qp.Flow()); qp.Paused() && !theirs.Has(k) {
+			qp.Abort(fmt.Errorf("peer %s has no %s for this host any more", name, k))
 		}
 	}
 }
