@@ -75,6 +75,9 @@ type Progresser interface {
 	// and reports whether anything had come. Sink's calls then come from the caller's goroutine, never beside
 	// others. Receive reports a fault that it finds. It is safe for concurrent use, and for a call from the Sink.
 	Progress() bool
+	// Polled tells that somebody calls Progress again and again, and so soon that Receive need not be woken for little, or that
+	// nobody does any more. It reports whether something waited when that was told.
+	Polled(on bool) (waited bool)
 }
 
 // Sink takes received segments from an LLP. All calls come from the goroutine

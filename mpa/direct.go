@@ -106,7 +106,10 @@ func (c *Conn) readDirect(s ddp.Sink, rest int) (int, error) {
 			s.BatchEnd()
 		}
 		c.goIdle()
-		if err := r.r.WaitReadable(); err != nil {
+		c.waitsInPlace(true)
+		err = r.r.WaitReadable()
+		c.waitsInPlace(false)
+		if err != nil {
 			return 0, c.readFailed(err, true)
 		}
 	}

@@ -94,6 +94,10 @@ const (
 	poolKeep       = 64
 	poolKeepCopies = 8
 
+	// polledLowWater is for how many bytes Receive is woken while others poll, so that what takes long to receive is not left
+	// to them alone. The kernel never makes a receive buffer larger for it (its default is twice as large).
+	polledLowWater = 32 << 10
+
 	// refreshEvery is the number of batches between two looks at the EMSS.
 	refreshEvery = 64
 )

@@ -1,6 +1,7 @@
 package mpa
 
 import (
+	"sync"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
@@ -49,6 +50,50 @@ func (c *Conn) Progress() bool {
 	}
 	c.goIdle()
 	return n > 0
+}
+
+// Polled implements ddp.Progresser: Receive is not woken for less than polledLowWater bytes.
+func (c *Conn) Polled(on bool) (waited bool) {
+	w := &c.rx.low
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.polled = on
+	return c.setLowWaterLocked() > 0
+}
+
+// waitsInPlace tells that Receive waits without giving up its role, in which nobody else can receive what comes.
+func (c *Conn) waitsInPlace(on bool) {
+	w := &c.rx.low
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inPlace = on
+	c.setLowWaterLocked()
+}
+
+// lowWater is for how much Receive is woken.
+type lowWater struct {
+	mu      sync.Mutex // guards the fields below it
+	polled  bool
+	inPlace bool
+	rarely  bool // what the socket was told
+}
+
+// setLowWaterLocked tells the socket, and returns how many bytes wait there if it was another way before.
+func (c *Conn) setLowWaterLocked() (waiting int) {
+	w := &c.rx.low
+	rarely, bytes := w.polled && !w.inPlace, 1
+	if rarely == w.rarely {
+		return 0
+	}
+	if rarely {
+		bytes = polledLowWater
+	}
+	waiting, err := sockio.SetLowWater(c.nc, bytes)
+	if err != nil {
+		return 0 // the connection is closed
+	}
+	w.rarely = rarely
+	return waiting
 }
 
 var _ ddp.Progresser = (*Conn)(nil)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/internal/wakes"
 )
 
 // watched counts who calls it, and finds out if two do at once.
@@ -67,6 +69,7 @@ func TestProgressReceivesBesideReceive(t *testing.T) {
 							return
 						default:
 							server.Progress()
+							server.Polled(rand.IntN(4) > 0)
 							runtime.Gosched()
 						}
 					}
@@ -191,5 +194,121 @@ func TestProgressDoesNothingWhereItCannot(t *testing.T) {
 	client.Flush()
 	if err := <-over; !errors.Is(err, errEnough) {
 		t.Fatal(err)
+	}
+}
+
+// taken notes of each segment whether Progress has brought it.
+type taken struct {
+	collector
+	polling atomic.Bool
+	by      chan bool
+}
+
+func newTaken(direct int) *taken {
+	s := &taken{by: make(chan bool, 1000)}
+	s.direct = direct
+	s.onSeg = func([]byte) error {
+		s.by <- s.polling.Load()
+		return nil
+	}
+	return s
+}
+
+// progress calls Progress until it brings something, or Receive has.
+func (s *taken) progress(t *testing.T, c *Conn) {
+	t.Helper()
+	for {
+		s.polling.Store(true)
+		came := c.Progress()
+		s.polling.Store(false)
+		if came || len(s.by) > 0 {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// TestPolledStreamWakesNobodyForLittle: Receive brings it once nobody polls any more, and what is much, or the end, at once.
+func TestPolledStreamWakesNobodyForLittle(t *testing.T) {
+	client, server := connect(t, "tcp", nil, nil)
+	s := newTaken(0)
+	over := make(chan error, 1)
+	go func() { over <- server.Receive(s) }()
+	for !server.waits() {
+		runtime.Gosched()
+	}
+	send := func(n int) {
+		t.Helper()
+		if err := errors.Join(client.Append(make([]byte, 18), [][]byte{make([]byte, n)}), client.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if server.Polled(true) {
+		t.Error("something has waited that nobody sent")
+	}
+	woken, pass := 0, wakes.New(t)
+	for range 200 {
+		send(100)
+		pass()
+		s.progress(t, server)
+		if !<-s.by {
+			woken++
+		}
+	}
+	if woken > 20 { // not by what came before
+		t.Errorf("Receive was woken for %d of 200 short segments of a stream that is polled", woken)
+	}
+	send(100)
+	if !server.Polled(false) {
+		t.Error("it is not reported that something waited")
+	}
+	if <-s.by {
+		t.Error("nobody has polled")
+	}
+	server.Polled(true)
+	for range 4 {
+		send(30 << 10) // long enough together
+	}
+	for range 4 {
+		<-s.by
+	}
+	client.CloseWrite()
+	if err := <-over; err != io.EOF {
+		t.Errorf("Receive ended with %v", err)
+	}
+}
+
+// TestPolledStreamIsReadIntoPlace: while it is, only Receive can receive, and is woken for the little that is missing.
+func TestPolledStreamIsReadIntoPlace(t *testing.T) {
+	client, server := connect(t, "tcp", &Config{CRC: CRCAvoid}, &Config{CRC: CRCAvoid})
+	const size = 60_000
+	s := newTaken(size)
+	over := make(chan error, 1)
+	go func() { over <- server.Receive(s) }()
+	for !server.waits() {
+		runtime.Gosched()
+	}
+	fpdu := make([]byte, 2+18+size+crcLen)
+	binary.BigEndian.PutUint16(fpdu, 18+size)
+	server.Polled(true)
+	for range 20 {
+		for _, part := range [][]byte{fpdu[:size-1000], fpdu[size-1000 : size-10], fpdu[size-10:]} {
+			if _, err := client.nc.Write(part); err != nil {
+				t.Fatal(err)
+			}
+			for len(part) == size-1000 && server.waits() {
+				runtime.Gosched() // until Receive has it
+			}
+		}
+		if <-s.by {
+			t.Fatal("Progress has received what is read into place")
+		}
+		for !server.waits() {
+			runtime.Gosched()
+		}
+	}
+	client.CloseWrite()
+	if err := <-over; err != io.EOF {
+		t.Errorf("Receive ended with %v", err)
 	}
 }

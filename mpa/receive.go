@@ -43,6 +43,7 @@ type receiver struct {
 	polled  *sockio.Reader // of Progress, nil: not used yet
 	collect bool           // Progress receives: nothing is read into place, which may take waiting
 	failed  error          // what Progress has found, for Receive to end with
+	low     lowWater
 }
 
 // Receive hands segments to s until the stream ends; see ddp.LLP. Errors of

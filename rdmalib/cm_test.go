@@ -427,7 +427,7 @@ func TestLayouts(t *testing.T) {
 	var r Ring
 	for name, x := range map[string][2]uintptr{
 		"WC": {unsafe.Sizeof(WC{}), 56}, "SGE": {unsafe.Sizeof(SGE{}), 16}, "Send": {unsafe.Sizeof(Send{}), 80}, "QPConfig": {unsafe.Sizeof(QPConfig{}), 32},
-		"Ring": {unsafe.Sizeof(r), 192}, "Ring.Head": {unsafe.Offsetof(r.Head), 64}, "Ring.Armed": {unsafe.Offsetof(r.Armed), 128}, "Ring.Mask": {unsafe.Offsetof(r.Mask), 160},
+		"Ring": {unsafe.Sizeof(r), 256}, "Ring.Head": {unsafe.Offsetof(r.Head), 64}, "Ring.Armed": {unsafe.Offsetof(r.Armed), 128}, "Ring.Mask": {unsafe.Offsetof(r.Mask), 160},
 	} {
 		if x[0] != x[1] {
 			t.Errorf("%s: %d, want %d", name, x[0], x[1])

@@ -7,8 +7,11 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/wakes"
 )
 
 // readable reports whether something has come on one of the sockets of a ring.
@@ -94,3 +97,133 @@ func TestPollsThatFindNothing(t *testing.T) {
 }
 
 func load32(p *int32) int32 { return atomic.LoadInt32(p) }
+
+// TestEngineReliesOnWhoSpins: it is not woken for what a program that spins brings itself, until that waits for an event, or
+// stops and something has waited, after which it is woken for some time whatever the program does.
+func TestEngineReliesOnWhoSpins(t *testing.T) {
+	client, server, cq, sq := longPair(t)
+	mem, lkey, _ := client.mapped(64)
+	c := server.e.cqs.get(server.cq)
+	c.watched.Store(true) // by the test
+	now, w := time.Now(), watch{}
+	// passes has the program poll for some looks, without success.
+	passes := func(looks int, polls uint64) {
+		for range looks {
+			atomic.AddUint64(&server.ring.Spins, polls)
+			now = now.Add(watchEvery)
+			if !c.look(&w, now) {
+				t.Fatal("it is not looked at the program any more")
+			}
+		}
+	}
+	quiet := func() bool { return atomic.LoadUint32(&server.ring.Quiet) == 1 }
+	send := func() {
+		server.ok(server.e.PostRecv(sq, 1, nil, 0))
+		s := Send{ID: 1, Op: SendSend, Flags: FlagSignaled | FlagInline, SG: &SGE{addrOf(mem), 0, lkey}, NSGE: 1}
+		_, errno := client.e.PostSend(cq, &s, 1)
+		client.ok(errno)
+		client.drain()
+	}
+	passes(slowAfter, spinning)
+	if quiet() {
+		t.Error("the engine relies on a program that polls now and then")
+	}
+	passes(1, spinning+1)
+	woken, pass := 0, wakes.New(t)
+	for range 100 {
+		before := load(&server.ring.Tail)
+		send()
+		pass()
+		if !quiet() {
+			t.Fatal("the engine does not rely on a program that spins")
+		}
+		if load(&server.ring.Tail) != before {
+			woken++
+		}
+		for load(&server.ring.Tail) == before {
+			server.e.Progress(server.cq)
+			runtime.Gosched()
+		}
+		server.drain()
+		passes(slowAfter-1, 0) // it had no processor
+		passes(1, spinning+1)
+	}
+
+	if woken > 10 { // not by what came before
+		t.Errorf("the engine was woken for %d of 100 messages while the program spins", woken)
+	}
+
+	atomic.StoreUint64(&server.ring.Armed, load(&server.ring.Tail)<<2|2)
+	server.e.Sleeps(server.cq)
+	passes(10, spinning+1)
+	if quiet() {
+		t.Error("the engine relies on the polls of a program that waits for an event")
+	}
+	send()
+	server.drain() // by the engine
+	if load(&server.ring.Armed) != 0 {
+		t.Fatal("there was no event")
+	}
+
+	for pause := pauseMin; pause < 8*pauseMin; pause *= 2 {
+		passes(1, spinning+1)
+		if !quiet() {
+			t.Fatal("the engine does not rely on a program that spins again")
+		}
+		send()
+		passes(slowAfter, 0)
+		server.drain() // by the engine
+		for slept := watchEvery; slept < pause; slept += watchEvery {
+			if passes(1, spinning+1); quiet() {
+				t.Fatalf("it relies on it again after %v, not %v", slept, pause)
+			}
+		}
+		passes(1, spinning+1)
+	}
+	passes(slowAfter, 0) // nothing has waited
+	if passes(1, spinning+1); !quiet() {
+		t.Error("there is a pause though nothing has waited")
+	}
+}
+
+// TestEngineReliesOnNobodyWhoSeesNotAllStreams: a ring has room for some sockets, and what comes on others the engine brings.
+func TestEngineReliesOnNobodyWhoSeesNotAllStreams(t *testing.T) {
+	client, server := newProgram(t), newProgram(t)
+	_, to := server.listen("127.0.0.1:0")
+	c := server.e.cqs.get(server.cq)
+	c.watched.Store(true) // by the test
+	w := watch{}
+	quiet := func() bool {
+		atomic.AddUint64(&server.ring.Spins, spinning+1)
+		c.look(&w, time.Now())
+		return atomic.LoadUint32(&server.ring.Quiet) == 1
+	}
+	var from, at []uint32
+	for i := range len(server.ring.Sockets) + 2 {
+		id := client.id(2)
+		client.resolve(id, to)
+		from, at = append(from, client.qp()), append(at, server.qp())
+		client.ok(client.connect(id, param(from[i], "", 4, 4)))
+		server.ok(server.accept(server.want(cmConnectRequest).id, uint64(3+i), param(at[i], "", 4, 4)))
+		client.want(cmEstablished)
+		server.want(cmEstablished)
+		if want := i < len(server.ring.Sockets); quiet() != want {
+			t.Fatalf("with %d streams the engine relies on a program that spins: %v, want %v", i+1, !want, want)
+		}
+	}
+	for i := range from {
+		server.ok(server.e.PostRecv(at[i], 1, nil, 0))
+		s := Send{ID: 1, Op: SendSend, Flags: FlagSignaled}
+		_, errno := client.e.PostSend(from[i], &s, 1)
+		client.ok(errno)
+		client.drain()
+		server.drain() // by the engine
+	}
+	for range 2 {
+		server.e.DestroyQP(at[len(at)-1])
+		at = at[:len(at)-1]
+	}
+	for !quiet() { // once those streams are over
+		runtime.Gosched()
+	}
+}

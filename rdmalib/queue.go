@@ -39,6 +39,9 @@ type Ring struct {
 	Mask     uint64
 	WC       *WC
 	Sockets  [4]int32 // of streams that complete here: the descriptor and 1, 0: none
+	Spins    uint64   // polls that have found nothing after several like that, which the library counts
+	Quiet    uint32   // 1: the engine relies on them, and is told of the end (Engine.Sleeps)
+	_        [13]uint32
 }
 
 const armedSolicited = 1
@@ -50,6 +53,9 @@ type cq struct {
 	ring *Ring      // nil: it is the C library's again
 	wcs  []WC
 	over bool // completions were lost
+
+	watched atomic.Bool // watch is under way
+	quiet   quiet
 }
 
 type srq struct{ srq *verbs.SRQ }
@@ -90,7 +96,7 @@ func (e *Engine) ResizeCQ(h uint32, ring *Ring) syscall.Errno {
 	for i := old.Head; i < old.Tail; i++ {
 		wcs[i&ring.Mask] = c.wcs[i&old.Mask]
 	}
-	ring.Sockets = old.Sockets
+	ring.Sockets, ring.Spins, ring.Quiet = old.Sockets, old.Spins, atomic.LoadUint32(&old.Quiet)
 	ring.Head, ring.Tail, ring.Armed, ring.Reported = old.Head, old.Tail, atomic.LoadUint64(&old.Armed), old.Reported
 	c.ring, c.wcs = ring, wcs
 	return 0

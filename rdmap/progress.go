@@ -15,3 +15,9 @@ func (s *Stream) Progress() bool {
 	p, ok := s.llp.(ddp.Progresser)
 	return ok && p.Progress()
 }
+
+// Polled is ddp.Progresser's, and does nothing over another LLP.
+func (s *Stream) Polled(on bool) (waited bool) {
+	p, ok := s.llp.(ddp.Progresser)
+	return ok && p.Polled(on)
+}

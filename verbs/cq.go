@@ -103,6 +103,7 @@ type CQ struct {
 	users   map[*QP]cqUse
 	live    []*QP // those of them that have, or had, a stream
 	turn    int   // the one of these that Progress looked at last
+	polled  bool  // as Polled was told
 	strict  bool  // entries are reserved for each stream (RFC 5042 section 6.4.3.2)
 	keeps   int   // entries that are kept for the streams
 	beyond  int   // entries in use beyond that, including by ended streams; of a strict queue

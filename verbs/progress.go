@@ -1,6 +1,10 @@
 package verbs
 
-import "syscall"
+import (
+	"slices"
+	"sync"
+	"syscall"
+)
 
 // Progress receives, in the calling goroutine, what has come on streams of the queue, so that who polls need not wait until
 // the engine's goroutines have been woken for it:
@@ -15,7 +19,8 @@ import "syscall"
 // others that the streams use. It is safe for concurrent use, and for a call from a handler.
 //
 // It saves the wake-up and no more: without it everything comes, too. A goroutine that spins keeps a processor busy, and the engine
-// is still woken unless it has no other processor (GOMAXPROCS=1). A sleeping consumer is better served by Wait.
+// is still woken unless it has no other processor (GOMAXPROCS=1), or Polled says that it need not be. A sleeping consumer is better
+// served by Wait.
 func (cq *CQ) Progress() (n int) {
 	var some [progressStreams]*QP
 	cq.mu.Lock()
@@ -33,6 +38,41 @@ func (cq *CQ) Progress() (n int) {
 		}
 	}
 	return n
+}
+
+// Polled tells that Progress will be called for this queue without a pause, or with false, that it will not be any more. Meanwhile
+// the engine is not woken for less than 32 KiB that come on a stream over TCP, which saves most of what a short message costs where
+// the engine and those who poll share processors. Who stops to call Progress and does not say so has its streams stand still: peers
+// get no answers then. It reports whether something waited on one of the streams by then.
+func (cq *CQ) Polled(on bool) (waited bool) {
+	cq.mu.Lock()
+	var live []*QP
+	if cq.polled != on {
+		cq.polled = on
+		live = slices.Clone(cq.live)
+	}
+	cq.mu.Unlock()
+	for _, qp := range live {
+		waited = qp.pollers.change(qp, on) || waited
+	}
+	return waited
+}
+
+// pollers counts the completion queues of a queue pair that are polled.
+type pollers struct {
+	mu sync.Mutex // guards the fields below it; held while the stream is told
+	n  int
+}
+
+func (p *pollers) change(qp *QP, more bool) (waited bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if more {
+		p.n++
+	} else {
+		p.n--
+	}
+	return qp.stream.Load().Polled(p.n > 0)
 }
 
 // Socket is the stream's socket, for who asks the system whether anything has come before calling Progress. It reports false for
@@ -58,5 +98,9 @@ func (qp *QP) enliven() {
 func (cq *CQ) lookAt(qp *QP) {
 	cq.mu.Lock()
 	cq.live = append(cq.live, qp)
+	polled := cq.polled
 	cq.mu.Unlock()
+	if polled {
+		qp.pollers.change(qp, true)
+	}
 }

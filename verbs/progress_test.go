@@ -2,12 +2,16 @@ package verbs
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/internal/wakes"
 )
 
-// keepProgressing has n goroutines call Progress on each of the queues until the test ends.
+// keepProgressing has n goroutines call Progress on each of the queues until the test ends, and tell the engine that it need
+// not be woken for it, and that it has to be.
 func keepProgressing(t *testing.T, n int, cqs ...*CQ) {
 	stop := make(chan struct{})
 	var all sync.WaitGroup
@@ -19,9 +23,13 @@ func keepProgressing(t *testing.T, n int, cqs ...*CQ) {
 				for {
 					select {
 					case <-stop:
+						cq.Polled(false)
 						return
 					default:
 						cq.Progress()
+						if rand.IntN(64) == 0 {
+							cq.Polled(rand.IntN(2) == 0)
+						}
 						runtime.Gosched()
 					}
 				}
@@ -72,6 +80,42 @@ func TestProgressBringsWhatHasCome(t *testing.T) {
 		if byProgress[op] < rounds/4 {
 			t.Errorf("Progress brought %d of %d completions of kind %v", byProgress[op], rounds, op)
 		}
+	}
+}
+
+// While a queue is polled, the engine is not woken for short messages, on streams that come later either, and is as soon as that
+// is over.
+func TestPolledQueueIsLeftAlone(t *testing.T) {
+	a, b := newEnd(t, Config{}), newEnd(t, Config{})
+	b.cq.Polled(true)
+	tcpPair(Setup{}, Setup{})(t, a, b)
+	var wcs [1]WC
+	woken, pass := 0, wakes.New(t)
+	send := func() {
+		b.recv(RecvWR{})
+		a.post(SendWR{Op: OpSend})
+		pass()
+	}
+	for range 200 {
+		send()
+		if b.cq.Poll(wcs[:]) != 0 {
+			woken++
+			continue
+		}
+		for b.cq.Poll(wcs[:]) == 0 {
+			b.cq.Progress()
+		}
+	}
+	if woken > 20 { // not by what came before
+		t.Errorf("the engine was woken for %d of 200 messages", woken)
+	}
+	send()
+	if !b.cq.Polled(false) {
+		t.Error("it is not reported that something waited")
+	}
+	b.wantOK(WCRecv)
+	if b.cq.Polled(false) {
+		t.Error("something has waited that nobody sent")
 	}
 }
 

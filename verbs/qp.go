@@ -69,6 +69,7 @@ type QP struct {
 	kept     [2]kept  // in SendCQ and, if it is another one, in RecvCQ
 	slow     slowPath
 
+	pollers   pollers
 	overflow  atomic.Bool // a completion was lost
 	sendDirty atomic.Bool // completions were pushed and not yet announced
 	recvDirty bool        // the receiving goroutine's

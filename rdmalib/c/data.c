@@ -1,7 +1,7 @@
 // The data path: posting, which calls the engine, and polling, which does not.
 #include "lib.h"
-#include <poll.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,7 +14,8 @@ static int take(struct iw_cq *q, struct iw_wc *w)
 {
 	struct iw_ring *r = q->ring;
 	if (r->head == __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE)) {
-		q->idle++;
+		if (++q->idle > LOOK_AFTER)
+			__atomic_store_n(&r->spins, r->spins + 1, __ATOMIC_RELAXED);
 		return 0;
 	}
 	q->idle = 0;
@@ -28,34 +29,33 @@ static int take(struct iw_cq *q, struct iw_wc *w)
 	return 1;
 }
 
-// has_come asks the system, without poll, in whose place a program may have another.
-static int has_come(struct pollfd *p, int n)
+// has_come asks the system, without ioctl, in whose place a program may have another. Poll would not tell of little on a socket
+// whose engine is not to be woken for that, and recv takes an error away, of which the engine is told in any case.
+static int has_come(const int *sockets, int n)
 {
-	struct timespec none = { 0 };
-	int was = errno, rc = n ? syscall(SYS_ppoll, p, n, &none, NULL, 0) : 0;
+	int was = errno, bytes = 0;
+	for (int i = 0; bytes <= 0 && i < n; i++)
+		if (syscall(SYS_ioctl, sockets[i], FIONREAD, &bytes))
+			bytes = 0;
 	errno = was;
-	for (int i = 0; rc > 0 && i < n; i++)
-		if (p[i].revents & ~POLLNVAL)
-			return 1;
-	return 0;
+	return bytes > 0;
 }
 
 // progress follows a poll that has found nothing: what has come on the queue's streams is received by this thread. It returns 1 if
 // that was something. The caller does not have the queue's lock.
 static int progress(struct iw_cq *q)
 {
-	struct pollfd p[IW_SOCKETS];
-	int n = 0, came = 0;
+	int sockets[IW_SOCKETS], n = 0, came = 0;
 	pthread_spin_lock(&q->lock);
 	unsigned idle = q->idle;
 	for (int i = 0; idle % LOOK_AFTER == 0 && i < IW_SOCKETS; i++) {
 		int socket = __atomic_load_n(&q->ring->sockets[i], __ATOMIC_RELAXED);
 		if (socket)
-			p[n++] = (struct pollfd){ socket - 1, POLLIN };
+			sockets[n++] = socket - 1;
 	}
 	pthread_spin_unlock(&q->lock);
 	const struct iw_engine *e;
-	if (has_come(p, n) && (e = engine_to_post())) {
+	if (has_come(sockets, n) && (e = engine_to_post())) {
 		sigset_t was;
 		hold(&was);
 		came = e->progress(q->handle);
@@ -172,13 +172,21 @@ void iw_extend_cq(struct iw_cq *q)
 // none for one that they have polled.
 int iw_req_notify_cq(struct ibv_cq *cq, int solicited)
 {
-	struct iw_ring *r = ((struct iw_cq *)cq)->ring;
+	struct iw_cq *q = (struct iw_cq *)cq;
+	struct iw_ring *r = q->ring;
 	uint64_t old = __atomic_load_n(&r->armed, __ATOMIC_SEQ_CST), now;
 	do {
 		if (solicited && (old & 3) == 2)
 			return 0;
 		now = __atomic_load_n(&r->tail, __ATOMIC_SEQ_CST) << 2 | (solicited ? 1 : 2);
 	} while (!__atomic_compare_exchange_n(&r->armed, &old, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+	const struct iw_engine *e;
+	if (__atomic_load_n(&r->quiet, __ATOMIC_SEQ_CST) && (e = engine_to_post())) {
+		sigset_t was;
+		hold(&was);
+		e->sleeps(q->handle);
+		release(&was);
+	}
 	return 0;
 }
 

@@ -26,6 +26,9 @@ struct iw_ring {
 	uint64_t mask;
 	struct iw_wc *wc;
 	int32_t sockets[IW_SOCKETS]; // of streams that complete here: the descriptor and 1, 0: none
+	uint64_t spins; // polls that have found nothing after several like that
+	uint32_t quiet; // 1: the engine relies on them, and sleeps is to be called at their end
+	uint32_t pad3[13];
 };
 
 struct iw_sge {
@@ -67,6 +70,7 @@ struct iw_engine {
 	int (*resize_cq)(uint32_t, struct iw_ring *);
 	int (*destroy_cq)(uint32_t);
 	int (*progress)(uint32_t cq); // receives what has come on its streams; returns on how many
+	void (*sleeps)(uint32_t cq); // the program is about to wait for an event
 	int (*create_srq)(uint32_t pd, uint32_t n, uint32_t sges, uint32_t *);
 	int (*arm_srq)(uint32_t, uint32_t limit);
 	int (*destroy_srq)(uint32_t);

@@ -9,7 +9,7 @@
 
 // Layouts are also those of Go: package rdmalib tests the same numbers.
 _Static_assert(sizeof(struct iw_wc) == 56 && sizeof(struct iw_sge) == 16 && sizeof(struct iw_send) == 80 && sizeof(struct iw_qp_config) == 32, "");
-_Static_assert(sizeof(struct iw_ring) == 192 && offsetof(struct iw_ring, head) == 64 && offsetof(struct iw_ring, armed) == 128 && offsetof(struct iw_ring, mask) == 160, "");
+_Static_assert(sizeof(struct iw_ring) == 256 && offsetof(struct iw_ring, head) == 64 && offsetof(struct iw_ring, armed) == 128 && offsetof(struct iw_ring, mask) == 160, "");
 
 static struct iw_engine table;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -70,7 +70,7 @@ static void load(void)
 		return; \
 	}
 	FUNCTION(start) FUNCTION(alloc_pd) FUNCTION(dealloc_pd) FUNCTION(reg_mr) FUNCTION(dereg_mr) FUNCTION(alloc_mw) FUNCTION(dealloc_mw)
-	FUNCTION(create_cq) FUNCTION(resize_cq) FUNCTION(destroy_cq) FUNCTION(progress) FUNCTION(create_srq) FUNCTION(arm_srq) FUNCTION(destroy_srq)
+	FUNCTION(create_cq) FUNCTION(resize_cq) FUNCTION(destroy_cq) FUNCTION(progress) FUNCTION(sleeps) FUNCTION(create_srq) FUNCTION(arm_srq) FUNCTION(destroy_srq)
 	FUNCTION(post_srq_recv) FUNCTION(create_qp) FUNCTION(destroy_qp) FUNCTION(fail_qp) FUNCTION(qp_state) FUNCTION(post_send)
 	FUNCTION(post_recv) FUNCTION(cm_open) FUNCTION(cm_close) FUNCTION(cm_command) FUNCTION(cm_event)
 #undef FUNCTION

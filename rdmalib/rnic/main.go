@@ -192,6 +192,9 @@ func iwgo_destroy_cq(h C.uint32_t) C.int { return C.int(e.DestroyCQ(uint32(h))) 
 //export iwgo_progress
 func iwgo_progress(h C.uint32_t) C.int { return C.int(e.Progress(uint32(h))) }
 
+//export iwgo_sleeps
+func iwgo_sleeps(h C.uint32_t) { e.Sleeps(uint32(h)) }
+
 //export iwgo_create_srq
 func iwgo_create_srq(pd, n, sges C.uint32_t, to *C.uint32_t) C.int {
 	h, errno := e.CreateSRQ(uint32(pd), uint32(n), uint32(sges))

@@ -24,7 +24,10 @@ static int receive(uint32_t cq)
 	return 1;
 }
 
-static struct iw_engine table = { .progress = receive };
+static int slept;
+static void sleeps(uint32_t cq) { slept += cq; }
+
+static struct iw_engine table = { .progress = receive, .sleeps = sleeps };
 const struct iw_engine *engine_to_post(void) { return &table; }
 
 static struct iw_cq q = { .ring = &ring, .handle = 1 };
@@ -78,6 +81,15 @@ static int check(const char *name, int (*poll)(uint64_t *))
 		CHECK(!poll(&id));
 	CHECK(errno == 77 && calls == 0);
 	close(other);
+	uint64_t spins = ring.spins;
+	for (int i = 0; i < 100; i++)
+		CHECK(!poll(&id));
+	CHECK(ring.spins >= spins + 90); // the engine sees that it is polled in vain
+	slept = 0;
+	CHECK(!iw_req_notify_cq((struct ibv_cq *)&q, 0) && !slept);
+	ring.quiet = 1;
+	CHECK(!iw_req_notify_cq((struct ibv_cq *)&q, 0) && slept == 1 && ring.armed); // and that it is not any more
+	ring.quiet = ring.armed = 0;
 	ring.sockets[1] = ring.sockets[2] = 0;
 	return 0;
 }
