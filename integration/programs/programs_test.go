@@ -158,7 +158,7 @@ func ends(t *testing.T, server, client *process, want string) {
 	}
 }
 
-const limit = 90 * time.Second
+const limit = 4 * time.Minute
 
 // pairs are programs with a server and a client. PORT is a free port. A client's output has to contain want, if there is
 // one; a server that serves on is stopped.
