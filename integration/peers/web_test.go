@@ -171,7 +171,7 @@ func fillTo(t *testing.T, dir string, percent uint64) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(st.Bavail-st.Blocks*(100-percent)/100)*st.Frsize); err != nil {
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(st.Bavail-st.Blocks*(100-percent)/100)*int64(st.Frsize)); err != nil {
 		t.Fatal(err)
 	}
 }
