@@ -78,16 +78,15 @@ type watch struct {
 
 // look is one look, and reports whether there is to be another.
 func (c *cq) look(w *watch, now time.Time) (again bool) {
-	ring := c.current()
-	if ring == nil {
+	spins, ok := c.inRing(func(r *Ring) uint64 { return atomic.LoadUint64(&r.Spins) })
+	if !ok {
 		return false
 	}
-	spins := atomic.LoadUint64(&ring.Spins)
 	n := spins - w.spins
 	w.spins = spins
 	if n > spinning {
 		w.slow = 0
-		c.relyOn(ring, now)
+		c.relyOn(now)
 		return true
 	}
 	if w.slow++; w.slow == slowAfter && c.setQuiet(false) {
@@ -96,23 +95,32 @@ func (c *cq) look(w *watch, now time.Time) (again bool) {
 	return w.slow < watchFor
 }
 
-func (c *cq) current() *Ring {
+// inRing calls f for the ring, which the library may free as soon as it is another's or nobody's: ok is false then.
+func (c *cq) inRing(f func(*Ring) uint64) (v uint64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ring
+	if c.ring == nil {
+		return 0, false
+	}
+	return f(c.ring), true
+}
+
+func (c *cq) isArmed() bool {
+	v, _ := c.inRing(func(r *Ring) uint64 { return atomic.LoadUint64(&r.Armed) })
+	return v != 0
 }
 
 // relyOn begins to rely on the program's polls, unless it waits for an event.
-func (c *cq) relyOn(ring *Ring, now time.Time) {
+func (c *cq) relyOn(now time.Time) {
 	q := &c.quiet
 	q.mu.Lock()
 	on, early := q.on, now.Before(q.until)
 	q.mu.Unlock()
-	if on || early || atomic.LoadUint64(&ring.Armed) != 0 {
+	if on || early || c.isArmed() {
 		return
 	}
 	c.setQuiet(true)
-	if atomic.LoadUint64(&ring.Armed) != 0 { // it looks at Quiet after it has armed the queue
+	if c.isArmed() { // it looks at Quiet after it has armed the queue
 		c.setQuiet(false)
 	}
 }
@@ -138,13 +146,14 @@ func (c *cq) setQuiet(on bool) (waited bool) {
 		return false
 	}
 	q.on = on
-	if ring := c.current(); ring != nil {
-		mark := uint32(0)
-		if on {
-			mark = 1
-		}
-		atomic.StoreUint32(&ring.Quiet, mark)
+	mark := uint32(0)
+	if on {
+		mark = 1
 	}
+	c.inRing(func(r *Ring) uint64 {
+		atomic.StoreUint32(&r.Quiet, mark)
+		return 0
+	})
 	return c.cq.Polled(on)
 }
 

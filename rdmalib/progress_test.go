@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -226,4 +227,53 @@ func TestEngineReliesOnNobodyWhoSeesNotAllStreams(t *testing.T) {
 	for !quiet() { // once those streams are over
 		runtime.Gosched()
 	}
+}
+
+// TestRingsThatAreFreed: the engine looks at no ring that is the library's again, which may have given it back to the kernel. The
+// process would end by a signal otherwise.
+func TestRingsThatAreFreed(t *testing.T) {
+	p := newProgram(t)
+	type room struct {
+		ring Ring
+		wcs  [4]WC
+	}
+	ringAt := func() (*Ring, []byte) {
+		mem, err := unix.Mmap(-1, 0, int(unsafe.Sizeof(room{})), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := (*room)(unsafe.Pointer(&mem[0]))
+		r.ring = Ring{FD: -1, Mask: 3, WC: &r.wcs[0]}
+		return &r.ring, mem
+	}
+	ring, mem := ringAt()
+	h, errno := p.e.CreateCQ(ring)
+	p.ok(errno)
+	c := p.e.cqs.get(h)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		now, w := time.Now(), watch{}
+		for polls := uint64(0); ; polls++ {
+			w.spins -= polls % 2 * (spinning + 1) // it has polled, or not
+			w.slow %= slowAfter
+			now = now.Add(watchEvery)
+			if !c.look(&w, now) {
+				return
+			}
+		}
+	}()
+	for range 5000 {
+		next, more := ringAt()
+		p.ok(p.e.ResizeCQ(h, next))
+		if err := unix.Munmap(mem); err != nil {
+			t.Fatal(err)
+		}
+		mem = more
+	}
+	p.ok(p.e.DestroyCQ(h))
+	if err := unix.Munmap(mem); err != nil {
+		t.Fatal(err)
+	}
+	<-over
 }
