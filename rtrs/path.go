@@ -48,7 +48,7 @@ type Path struct {
 	hdrMRs  []*verbs.MR // for each protection domain, nil if it has no part
 	infoOff uint32      // offset of INFO_REQ in the first
 
-	users    atomic.Int32 // permits whose data is in this path's memory, and one for the client
+	users    atomic.Int32 // permits whose data is in this path's memory, and one for the client; 0: it is gone
 	rank     atomic.Int32 // among the client's, for the policy
 	flying   atomic.Int32 // requests that were not answered
 	latency  atomic.Int64 // nanoseconds that a request takes, a moving average
@@ -109,6 +109,20 @@ func newPath(cl *Client, cfg PathConfig) (*Path, error) {
 	return t, nil
 }
 
+// addUser keeps the path's memory until dropUser. It returns false if it is gone: who chose
+// the path may have done so just before it was removed.
+func (t *Path) addUser() bool {
+	for {
+		n := t.users.Load()
+		if n == 0 {
+			return false
+		}
+		if t.users.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
 // dropUser is called when one who uses the path's memory needs it no more. The last one
 // frees it.
 func (t *Path) dropUser() {
@@ -120,7 +134,7 @@ func (t *Path) dropUser() {
 	t.domains.free()
 }
 
-// freeMemory undoes allocate.
+// freeMemory undoes allocate. The chunks stay: who has just chosen the path looks at them.
 func (t *Path) freeMemory() {
 	for i := range t.chunks {
 		if mr := t.chunks[i].mr; mr != nil {
@@ -132,7 +146,6 @@ func (t *Path) freeMemory() {
 			mr.Deregister()
 		}
 	}
-	t.chunks, t.hdrMRs = nil, nil
 	t.bufs.free()
 	t.hdrs.free()
 }
@@ -149,6 +162,7 @@ func (t *Path) allocate() (err error) {
 	defer func() {
 		if err != nil {
 			t.freeMemory()
+			t.chunks, t.hdrMRs = nil, nil
 		}
 	}()
 	if t.bufs, err = newArena(slots, size); err != nil {

@@ -1,7 +1,11 @@
 package rtrs
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/verbs"
@@ -72,4 +76,83 @@ func TestPathWaitsForItsMemory(t *testing.T) {
 	if u := ulp.Usage(); u != (verbs.Limits{}) {
 		t.Errorf("left over: %+v", u)
 	}
+}
+
+// Who has chosen a path just before it was removed finds it without memory, and uses it no
+// more: the permit stays where it is, and its I/O goes by another path.
+func TestPathThatWasRemovedWhileItWasChosen(t *testing.T) {
+	for _, policy := range []Policy{MinInFlight, Preferred} {
+		j := newJournal()
+		srv := startServer(t, ServerConfig{NewSession: j.session})
+		_, cfg := roads(t, srv, 2)
+		cfg.Policy = policy
+		cl := connect(t, cfg)
+		allUp(t, cl)
+		paths := cl.Paths()
+		before := slices.Clone(*cl.up.Load())
+		paths[0].Remove()
+		now := cl.up.Load()
+		stays, gone := paths[1], before[slices.IndexFunc(before, func(u *clientPath) bool { return u.path == paths[0] })]
+		if gone.path.addUser() {
+			t.Fatal("the memory of a path that was removed is used again")
+		}
+
+		for _, up := range [][]*clientPath{before, {gone}} { // what whoever chooses may still see
+			p := get(t, cl)
+			cl.up.Store(&up)
+			cl.moveToPaths([]*Permit{p})
+			if p.at == gone.path || p.at != nil && p.at != stays {
+				t.Errorf("%v: a permit is in the memory of a path that was removed", policy)
+			}
+			if gone.post(p, false) {
+				t.Errorf("%v: a path that was removed has taken an I/O", policy)
+			}
+			gone.hasRoom(p)
+			cl.up.Store(now)
+			w := newWaiter()
+			copy(p.Buffer(), filled(512, 7))
+			p.Submit(Write, header(7), 512, w)
+			if e := w.wait(t); e != 0 {
+				t.Error(e)
+			}
+			cl.Put(p)
+		}
+	}
+}
+
+// Permits come and go while paths do.
+func TestPermitsWhilePathsComeAndGo(t *testing.T) {
+	j := newJournal()
+	srv := startServer(t, ServerConfig{NewSession: j.session})
+	all, cfg := roads(t, srv, 3)
+	cfg.Policy = RoundRobin
+	cl := connect(t, cfg)
+	allUp(t, cl)
+	ctx, stop := context.WithCancel(testContext(t))
+	var users sync.WaitGroup
+	for range 3 {
+		users.Go(func() {
+			for ps := make([]*Permit, 2); ctx.Err() == nil; {
+				if ok, err := cl.TryGetN(ps); err != nil {
+					t.Error(err)
+					return
+				} else if !ok {
+					continue
+				}
+				for _, p := range ps {
+					fill(p.Buffer()[:64], uint64(p.ID()))
+				}
+				cl.Put(ps...)
+			}
+		})
+	}
+	for n := range 30 {
+		cl.Paths()[0].Remove()
+		if _, err := cl.AddPath(all[n%3].config(fmt.Sprint("again", n))); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the path is up", func() bool { return len(*cl.up.Load()) == 3 })
+	}
+	stop()
+	users.Wait()
 }

@@ -118,17 +118,15 @@ func (p *Permit) withdraw() {
 	}
 }
 
-// moveTo has the permit's data in another path's memory, or with nil in the client's. A
-// write's is copied there.
+// moveTo has the permit's data in another path's memory, unless that is gone, or with nil in
+// the client's. A write's is copied there.
 func (p *Permit) moveTo(t *Path) {
-	if p.at == t {
+	if p.at == t || t != nil && !t.addUser() {
 		return
 	}
 	p.withdraw()
 	old, from := p.at, p.Buffer()
-	if p.at = t; t != nil {
-		t.users.Add(1)
-	}
+	p.at = t
 	if p.dir == Write {
 		copy(p.Buffer(), from[:p.n])
 	}
