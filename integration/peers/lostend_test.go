@@ -35,7 +35,7 @@ func TestDiskLeavesATransportAlthoughTheEndOfItsStreamsWasLost(t *testing.T) {
 	if err := node.Join(t.Context(), s.alpha, s.beta, "--transport", "auto"); err != nil {
 		t.Fatal(err)
 	}
-	s.drop(s.beta, transport.ProtoTCP, config.DefaultPort, &expr.Limit{Type: expr.LimitTypePktBytes, Rate: 2 << 20, Unit: expr.LimitTimeSecond, Burst: 64 << 10, Over: true})
+	s.drop(s.beta, transport.ProtoTCP, config.DefaultPort, &expr.Limit{Type: expr.LimitTypePktBytes, Rate: 512 << 10, Unit: expr.LimitTimeSecond, Burst: 32 << 10, Over: true})
 	s.attach()
 	s.losesTheEnd("sctp-udp", "tcp")
 	if c := s.peer(s.alpha, "beta").Carrier; c.Transport != "tcp" || !strings.Contains(c.Why, "no sctp-udp: beta has none for this host") {
