@@ -140,10 +140,11 @@ func (l *Consumers) Identify(u User) (Caller, bool) {
 
 // Admit is Identify for a request, which ends with Requests.Done.
 func (l *Consumers) Admit(u User) (who Caller, ok bool) {
-	cfg := l.config()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if who, ok = l.identifyLocked(cfg, u); ok {
+	// A reload puts the configuration in force before it changes the ULPs, for which it takes the lock: with
+	// an older one than theirs a user would have rights that nobody takes from him any more.
+	if who, ok = l.identifyLocked(l.config(), u); ok {
 		who.Label = u.Label
 		who.Requests.Add(1)
 	}
