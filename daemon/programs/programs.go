@@ -119,7 +119,7 @@ func (p *Programs) Serve(ctx context.Context, conn *net.UnixConn, user local.Use
 	defer p.leave(s)
 	stop := context.AfterFunc(ctx, func() { s.serving.Close() })
 	defer stop()
-	s.serving.Tell(p.terms(who))
+	s.serving.Tell(p.terms(s.caller()))
 	p.cfg.Log.Debug("a program has connected", "program", s.name, "pid", user.PID, "ulp", who.Name)
 	if err := s.serving.Run(ctx, func() bool { return p.isClosing() || !endsWithSession() }); err != nil {
 		p.cfg.Log.Warn("a program's connection is ended, and its streams", "program", s.name, "pid", user.PID, "ulp", who.Name, "error", err)
@@ -135,10 +135,13 @@ func (p *Programs) accountOf(name string) *delegate.Account {
 	return p.accounts[name]
 }
 
+// enter counts a session among those that Reconsider looks at, with the rights that its user has by now.
 func (p *Programs) enter(s *session, account *delegate.Account) error {
-	consumer := s.caller().Consumer
+	was := s.caller()
+	consumer := was.Consumer
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	who, ok := p.cfg.Consumers.Identify(s.user)
 	n := 0
 	for o := range p.sessions {
 		if o.caller().Consumer == consumer {
@@ -148,11 +151,16 @@ func (p *Programs) enter(s *session, account *delegate.Account) error {
 	switch {
 	case p.closing:
 		return net.ErrClosed
+	case !ok || who.Consumer != consumer:
+		return was.ErrRightsChanged()
 	case account.IsFull():
 		return errors.New("what programs of that account have handed over cannot be closed")
 	case n >= maxSessions:
 		return fmt.Errorf("%d programs of that account are connected, which is the most", n)
 	}
+	s.mu.Lock()
+	s.who = who
+	s.mu.Unlock()
 	p.sessions[s] = struct{}{}
 	return nil
 }
