@@ -74,6 +74,8 @@ type session struct {
 	name    string // of the program, as it calls itself
 	serving *delegate.Serving
 
+	telling sync.Mutex // held while terms are made and told; outermost
+
 	mu  sync.Mutex // guards the fields below it; taken after Programs.mu
 	who local.Caller
 }
@@ -119,7 +121,7 @@ func (p *Programs) Serve(ctx context.Context, conn *net.UnixConn, user local.Use
 	defer p.leave(s)
 	stop := context.AfterFunc(ctx, func() { s.serving.Close() })
 	defer stop()
-	s.serving.Tell(p.terms(s.caller()))
+	s.tellTerms()
 	p.cfg.Log.Debug("a program has connected", "program", s.name, "pid", user.PID, "ulp", who.Name)
 	if err := s.serving.Run(ctx, func() bool { return p.isClosing() || !endsWithSession() }); err != nil {
 		p.cfg.Log.Warn("a program's connection is ended, and its streams", "program", s.name, "pid", user.PID, "ulp", who.Name, "error", err)
@@ -229,6 +231,13 @@ func (p *Programs) terms(who local.Caller) delegate.Terms {
 	return t
 }
 
+// tellTerms tells the program what it may have now. What it is told last is what it may have, whoever else tells it.
+func (s *session) tellTerms() {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	s.serving.Tell(s.p.terms(s.caller()))
+}
+
 // peersOf are the addresses of peers with which an account's programs may have streams; nil: too many to tell.
 func (p *Programs) peersOf(who local.Caller) []netip.Addr {
 	out := []netip.Addr{}
@@ -275,7 +284,7 @@ func (p *Programs) Reconsider() {
 			_, err := s.decide(f, false)
 			return err
 		})
-		s.serving.Tell(p.terms(who))
+		s.tellTerms()
 	}
 }
 

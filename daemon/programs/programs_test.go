@@ -1,10 +1,13 @@
 package programs
 
 import (
+	"encoding/binary"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -75,4 +78,70 @@ func TestProgramThatConnectsDuringAReloadHasNoRightsThatWereTaken(t *testing.T) 
 	}
 	program.Close()
 	served.Wait()
+}
+
+// told is the next message that a program gets.
+func told(t *testing.T, program *net.UnixConn) string {
+	t.Helper()
+	var n [4]byte
+	_, err := io.ReadFull(program, n[:])
+	text := make([]byte, binary.BigEndian.Uint32(n[:]))
+	if err == nil {
+		_, err = io.ReadFull(program, text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A reload adds a peer while a program is being told, for the first time, with whom it may have streams.
+func TestProgramIsToldLastWhatItMayHave(t *testing.T) {
+	now := withAlice()
+	p := newPrograms(t, func() *config.Config { return now })
+	before, after := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	var mu sync.Mutex // guards peers and reload
+	peers := []netip.Addr{before}
+	var others sync.WaitGroup
+	reload := func() {
+		mu.Lock()
+		peers = append(peers, after)
+		mu.Unlock()
+		p.Reconsider()
+	}
+	once := sync.OnceFunc(func() {
+		s := p.all()[0]
+		if s.telling.TryLock() { // nothing keeps the reload from telling now
+			s.telling.Unlock()
+			reload()
+		} else {
+			others.Go(reload)
+		}
+	})
+	p.cfg.Peers = func() map[string][]netip.Addr {
+		mu.Lock()
+		have := map[string][]netip.Addr{"beta": peers}
+		again := len(peers) > 1
+		mu.Unlock()
+		if !again {
+			once()
+		}
+		return have
+	}
+	user := local.User{UID: uid}
+	who, ok := p.cfg.Consumers.Admit(user)
+	if !ok {
+		t.Fatal("a user of the ULP is refused")
+	}
+	ours, program := pair(t)
+	others.Go(func() {
+		defer who.Requests.Done()
+		p.Serve(t.Context(), ours, user, who)
+	})
+	told(t, program)
+	if last := told(t, program); !strings.Contains(last, after.String()) {
+		t.Errorf("it is told last: %s", last)
+	}
+	program.Close()
+	others.Wait()
 }
