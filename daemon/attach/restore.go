@@ -17,7 +17,7 @@ func (a *Attacher) RestoreSaved(list []Saved) {
 	a.saving.Lock() // until all are there
 	defer a.saving.Unlock()
 	for _, s := range list {
-		a.suspended[s.Disk] = suspended{s, nil} // unlocked: nobody else is there yet
+		a.suspended[s.Disk] = suspended{Saved: s} // unlocked: nobody else is there yet
 	}
 	a.Resume()
 	a.dropClients()
@@ -29,7 +29,7 @@ func (a *Attacher) Suspend(list ...*Attachment) {
 	a.mu.Lock()
 	for _, at := range list {
 		if a.disks[at.Key] == at {
-			a.suspended[at.Key] = suspended{at.saved(), at}
+			a.suspended[at.Key] = suspended{Saved: at.saved(), before: at}
 		}
 	}
 	a.mu.Unlock()
@@ -42,7 +42,7 @@ func (a *Attacher) Resume() {
 	waiting := slices.SortedFunc(maps.Values(a.suspended), func(x, y suspended) int { return x.compare(y.Disk) })
 	a.mu.Unlock()
 	for _, w := range waiting {
-		if a.restore(w.Saved, w.before) {
+		if w.moving || a.restore(w.Saved, w.before) {
 			continue
 		}
 		a.mu.Lock()

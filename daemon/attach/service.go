@@ -68,9 +68,14 @@ func (a *Attacher) Move(ctx context.Context, service, peer, export string) (move
 			s.VhostUser = a.defaultVhost(to)
 		}
 		s.Disk, s.Identity, s.Claim = to, "", rnbd.Claim{} // as if its user had detached it, and attached it from there
+		if !a.beginMove(at, s) {
+			continue
+		}
 		a.DetachInBackground(at)
 		<-at.ended
-		if !a.restore(s, nil) {
+		waits := a.restore(s, nil)
+		a.endMove(s, waits)
+		if !waits {
 			moved = append(moved, to)
 		}
 	}
@@ -78,6 +83,32 @@ func (a *Attacher) Move(ctx context.Context, service, peer, export string) (move
 		a.SaveOrLog()
 	}
 	return moved
+}
+
+// beginMove has a disk be another one, which waits until endMove and is saved in its place. It reports false for one that was
+// detached, or suspended, since it was looked at, and where the other one is there already.
+func (a *Attacher) beginMove(at *Attachment, to Saved) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, suspends := a.suspended[at.Key]
+	_, waits := a.suspended[to.Disk]
+	if a.disks[at.Key] != at || suspends || waits || a.disks[to.Disk] != nil {
+		return false
+	}
+	delete(a.disks, at.Key)
+	a.suspended[to.Disk] = suspended{Saved: to, moving: true}
+	return true
+}
+
+// endMove notes that the disk was restored, or waits for the next Resume.
+func (a *Attacher) endMove(to Saved, waits bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if waits {
+		a.suspended[to.Disk] = suspended{Saved: to}
+	} else {
+		delete(a.suspended, to.Disk)
+	}
 }
 
 func (a *Attacher) isAttached(k Disk) bool {

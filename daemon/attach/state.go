@@ -55,6 +55,7 @@ type Saved struct {
 type suspended struct {
 	Saved
 	before *Attachment
+	moving bool // Move restores it
 }
 
 // toSave returns the disk as it is to be saved.
