@@ -260,6 +260,9 @@ func (a *Attacher) bringUp(ctx context.Context, at *Attachment) error {
 	if err != nil {
 		return err
 	}
+	if p.Identity() != at.identity { // which would be saved as that from which it comes
+		return ErrPeerChanged(at.Key.Peer)
+	}
 	s, cl, err := a.joinSession(ctx, at.owner, p, at.place)
 	if err != nil {
 		return err
