@@ -130,3 +130,35 @@ func TestHostsTalkWhereThereIsALink(t *testing.T) {
 		t.Errorf("nobody knows of links: %v", err)
 	}
 }
+
+// replaced is a decider that is closed by a reload as soon as it is asked, after another was put in its place.
+type replaced struct {
+	policy.Decider
+	reload func()
+}
+
+var errClosed = errors.New("it is closed")
+
+func (d replaced) MayModify(string, string) (bool, error) {
+	d.reload()
+	return false, errClosed
+}
+
+// A reload closes what decides about labels while somebody asks it, such as whoever looks at all streams anew: by what is in
+// force now, they go on.
+func TestNobodyIsDeniedByADeciderThatAReloadHasClosed(t *testing.T) {
+	pol, err := policy.Parse("lab.te", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := NewTable([]Partition{{Name: "lab", PKey: 0x12, Label: "system_u:object_r:lab_part_t"}})
+	var p Published
+	p.Publish(&Snapshot{Table: table, Decider: replaced{pol, func() { p.Publish(&Snapshot{Table: table, Decider: pol}) }}})
+	if err := p.MayUse("system_u:system_r:hpc_t", "lab"); err != nil {
+		t.Error(err)
+	}
+	p.Publish(&Snapshot{Table: table, Decider: replaced{pol, func() { p.Publish(&Snapshot{Table: table, Decider: pol}) }}})
+	if err := p.MayUse("system_u:system_r:viewer_t", "lab"); !errors.Is(err, ErrLabel) {
+		t.Errorf("whom what is in force denies: %v", err)
+	}
+}

@@ -87,16 +87,21 @@ func (p *Published) Publish(s *Snapshot) { p.now.Store(s) }
 
 // Now is the snapshot in force, never nil.
 func (p *Published) Now() *Snapshot {
-	if s := p.now.Load(); s != nil {
-		return s
+	return p.now.Load().orNone()
+}
+
+// orNone is the snapshot, or one without partitions where there is none.
+func (s *Snapshot) orNone() *Snapshot {
+	if s == nil {
+		return &Snapshot{}
 	}
-	return &Snapshot{}
+	return s
 }
 
 // MayUse fails with a *Denied unless a queue pair or listener with a label may use a partition. "" is who has no label of his
 // own, and has the default one.
 func (p *Published) MayUse(label, name string) error {
-	d := p.Now().decide(label, name)
+	d := p.decide(label, name)
 	if d == nil {
 		return nil
 	}
@@ -107,6 +112,16 @@ func (p *Published) MayUse(label, name string) error {
 		return nil
 	}
 	return &d.Denied
+}
+
+// decide decides by the snapshot in force: what is denied by an older one may be so because what decided there has been closed.
+func (p *Published) decide(label, name string) *decision {
+	for {
+		s := p.now.Load()
+		if d := s.orNone().decide(label, name); d == nil || p.now.Load() == s {
+			return d
+		}
+	}
 }
 
 // MayTalk fails with a *Denied unless this host may have streams of a partition with a peer of an authenticated identity.
