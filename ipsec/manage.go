@@ -223,8 +223,9 @@ func (m *Manager) retire(ctx context.Context, p *peer, keep []pad.Link) error {
 	p.takeListLocked(nil, 0, false)
 	p.applying.Unlock()
 	p.mu.Lock()
+	p.removed = true
 	for _, ln := range p.lanes {
-		ln.answer(fmt.Errorf("%w: %q was removed", ErrUnknownPeer, p.name))
+		ln.answer(errRemoved(p.name))
 	}
 	p.mu.Unlock()
 	errs = append(errs, m.dropGuard(p, m.empty, keep...))
@@ -237,6 +238,11 @@ func (m *Manager) retire(ctx context.Context, p *peer, keep []pad.Link) error {
 		return fmt.Errorf("remove peer %s: %w", p.name, err)
 	}
 	return nil
+}
+
+// errRemoved is for those who wait for a peer that was removed.
+func errRemoved(name string) error {
+	return fmt.Errorf("%w: %q was removed", ErrUnknownPeer, name)
 }
 
 // SAs lists the SAs of the peers, as charon has them now, by peer. It fails with

@@ -67,6 +67,7 @@ type peer struct {
 	guarded     bool
 	hadGuard    bool
 	noGuard     bool          // taken down on request
+	removed     bool          // nobody answers those who wait any more
 	tested      bool          // the guard has stopped a probe
 	orphans     []guard.State // of the kernel, left by an earlier charon
 	loaded      bool          // in the present life of charon

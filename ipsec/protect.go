@@ -55,6 +55,10 @@ func (m *Manager) prepare(ctx context.Context, p *peer, ln *lane) error {
 	}
 	w := make(chan error, 1)
 	p.mu.Lock()
+	if p.removed { // since it was found
+		p.mu.Unlock()
+		return errRemoved(p.name)
+	}
 	p.happenLocked(ln, lanestate.DialBegins{Until: until})
 	up := ln.life.State() == lanestate.Up
 	if !up {

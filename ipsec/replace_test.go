@@ -1,6 +1,7 @@
 package ipsec
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -83,5 +84,22 @@ func TestIKEv1PeerGetsTimeToInstallItsHalf(t *testing.T) {
 	b.Close()
 	if err := b.Prepare(t.Context(), padtest.FlowTo(p)); err != nil && !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// TestDialOfAPeerThatIsJustRemovedDoesNotWait: a dial has found the peer, which goes before the dial is among those
+// that are told so.
+func TestDialOfAPeerThatIsJustRemovedDoesNotWait(t *testing.T) {
+	b := newBench(t)
+	cfg := padtest.Peer("beta", 2)
+	b.add(t, cfg)
+	p, ln := b.find(padtest.FlowTo(cfg), true)
+	if err := b.RemovePeer(t.Context(), "beta"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := b.prepare(ctx, p, ln); !errors.Is(err, ErrUnknownPeer) {
+		t.Errorf("the dial ends with %v", err)
 	}
 }
