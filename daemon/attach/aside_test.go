@@ -3,7 +3,11 @@ package attach
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/rnbd"
 )
 
 // remembers fails the test unless a disk is written down.
@@ -19,7 +23,7 @@ func remembers(t *testing.T, dir string, k Disk) {
 func TestSuspendedDiskIsAmongThoseWrittenDown(t *testing.T) {
 	a, dir := newAttacher(t)
 	k := Disk{Peer: "beta", Export: "disk"}
-	at, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{}, place{}, "beta.example", func() {}, true)
+	at, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{}, place{}, "beta.example", func() {}, &suspended{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +42,7 @@ func TestSuspendedDiskIsAmongThoseWrittenDown(t *testing.T) {
 func TestSuspendedDiskIsForTheNextStart(t *testing.T) {
 	a, dir := newAttacher(t)
 	k := Disk{Peer: "beta", Export: "disk"}
-	at, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{}, place{}, "beta.example", func() {}, true)
+	at, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{}, place{}, "beta.example", func() {}, &suspended{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,4 +53,41 @@ func TestSuspendedDiskIsForTheNextStart(t *testing.T) {
 	a.Resume()
 	a.Close(true)
 	remembers(t, dir, k)
+}
+
+// Whatever is written down while a disk comes back has under which life it writes, and by which service it was attached.
+func TestDiskThatComesBackIsWrittenDownWhole(t *testing.T) {
+	a, _ := newAttacher(t)
+	k := Disk{Peer: "beta", Export: "disk"}
+	want := Saved{Disk: k, Identity: "beta.example", Claim: rnbd.Claim{Attachment: block.ID{1}, Writer: true}, Service: "disk"}
+	if _, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{}, place{}, want.Identity, func() {}, &suspended{Saved: want}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var saving sync.WaitGroup
+	saving.Go(func() {
+		for {
+			a.mu.Lock()
+			is := want
+			if at := a.disks[k]; at != nil {
+				is = at.saved()
+			}
+			a.mu.Unlock()
+			if is != want {
+				t.Errorf("it is written down with the claim %+v, by service %q", is.Claim, is.Service)
+				return
+			}
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
+	})
+	for range 500 {
+		a.Suspend(a.List(nil)...)
+		a.Resume()
+	}
+	close(done)
+	saving.Wait()
 }

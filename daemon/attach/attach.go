@@ -133,7 +133,7 @@ func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachR
 	defer cancel()
 	defer context.AfterFunc(a.cfg.Context, cancel)()
 	emit(api.Event{Progress: fmt.Sprintf("connecting to %s at %s", req.Peer, p.Declared().AddrPort())})
-	at, created, err := a.findOrAdd(ctx, who, k, w, in, p.Identity(), cancel, false)
+	at, created, err := a.findOrAdd(ctx, who, k, w, in, p.Identity(), cancel, nil)
 	if err != nil {
 		return api.Attachment{}, err
 	}
@@ -182,9 +182,10 @@ func (a *Attacher) reportProgress(ctx context.Context, p Peer, who local.Caller,
 	}
 }
 
-// findOrAdd adds an attachment, or finds the one that is there. One that is remembered and
-// more than its ULP may have is an orphan, others like that are refused.
-func (a *Attacher) findOrAdd(ctx context.Context, who local.Caller, k Disk, w frontEnd, in place, identity transport.Identity, cancel context.CancelFunc, remembered bool) (at *Attachment, created bool, err error) {
+// findOrAdd adds an attachment, with what is remembered of it if it is remembered, or finds the one
+// that is there. One that is remembered and more than its ULP may have is an orphan, others like that
+// are refused.
+func (a *Attacher) findOrAdd(ctx context.Context, who local.Caller, k Disk, w frontEnd, in place, identity transport.Identity, cancel context.CancelFunc, remembered *suspended) (at *Attachment, created bool, err error) {
 	socket := cmp.Or(w.vhost, a.socketOf(k))
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -201,15 +202,18 @@ func (a *Attacher) findOrAdd(ctx context.Context, who local.Caller, k Disk, w fr
 	if before != nil && (!before.isOrphan() || before.frontEnd != w) {
 		return before, false, cmp.Or(before.checkFrontEnd(w), before.checkPlace(in))
 	}
-	if err := a.isFreeLocked(k, w.device, socket, remembered); err != nil {
+	if err := a.isFreeLocked(k, w.device, socket, remembered != nil); err != nil {
 		return nil, false, err
 	}
 	full := a.fullLocked(who, k)
-	if full != nil && !remembered {
+	if full != nil && remembered == nil {
 		return nil, false, full
 	}
 	at = &Attachment{Key: k, owner: who.Consumer, uid: who.UID, identity: identity, log: a.logOf(k), socket: socket, frontEnd: w, place: in, cancel: cancel, since: time.Now(), replaces: before, ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
 	at.full, at.problem, at.orphan = full, full, full != nil
+	if remembered != nil { // before anybody saves it
+		at.service, at.claim, at.predecessor = remembered.Service, remembered.Claim, remembered.before
+	}
 	a.disks[k] = at
 	return at, true, nil
 }

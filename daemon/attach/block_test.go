@@ -37,7 +37,7 @@ func TestDeviceName(t *testing.T) {
 func TestDevicesHaveNamesOfTheirOwn(t *testing.T) {
 	a, _ := newAttacher(t)
 	claim := func(k Disk, name string) error {
-		_, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{device: name}, place{}, "", func() {}, false)
+		_, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{device: name}, place{}, "", func() {}, nil)
 		return err
 	}
 	docs, other := Disk{Peer: "beta", Export: "docs"}, Disk{Peer: "gamma", Export: "docs"}

@@ -71,7 +71,7 @@ func (a *Attacher) restore(s Saved, before *Attachment) (waits bool) {
 		cancel()
 		c.Requests.Done()
 	}
-	at, created, err := a.findOrAdd(ctx, local.Caller{Consumer: c, UID: s.UID, Privileged: s.ULP == "" || c.Declared().Privileged}, s.Disk, frontEnd{s.Device, s.VhostUser}, place{s.Partition, s.Label}, identity, cancel, true)
+	at, created, err := a.findOrAdd(ctx, local.Caller{Consumer: c, UID: s.UID, Privileged: s.ULP == "" || c.Declared().Privileged}, s.Disk, frontEnd{s.Device, s.VhostUser}, place{s.Partition, s.Label}, identity, cancel, &suspended{Saved: s, before: before})
 	if err != nil || !created {
 		release()
 		if err != nil {
@@ -79,8 +79,6 @@ func (a *Attacher) restore(s Saved, before *Attachment) (waits bool) {
 		}
 		return a.cfg.Context.Err() != nil // then it is for the next start
 	}
-	at.continueFrom(s.Claim, before)
-	at.setService(s.Service)
 	if problem == nil {
 		problem = at.orphanReason()
 	}

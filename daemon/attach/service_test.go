@@ -13,7 +13,7 @@ import (
 func ofService(t *testing.T, asked func(*Attacher, Disk)) (a *Attacher, dir string, k Disk) {
 	a, dir = newAttacher(t)
 	k = Disk{Peer: "beta", Export: "disk"}
-	at, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{}, place{}, "beta.example", func() {}, true)
+	at, _, err := a.findOrAdd(t.Context(), a.cfg.Users.AsRoot(), k, frontEnd{}, place{}, "beta.example", func() {}, &suspended{})
 	if err != nil {
 		t.Fatal(err)
 	}
