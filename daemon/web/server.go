@@ -87,13 +87,15 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if s.opt.Doctor != nil {
 		running.Go(func() { s.examine(ctx) })
 	}
-	var requests sync.WaitGroup
-	handler := hs.Handler
-	hs.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requests.Add(1)
-		defer requests.Done()
-		handler.ServeHTTP(w, r)
-	})
+	var open sync.WaitGroup // connections: one whose request has just come may have no handler yet
+	hs.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew: // before hs.Serve returns
+			open.Add(1)
+		case http.StateClosed:
+			open.Done()
+		}
+	}
 	stop := context.AfterFunc(ctx, func() { hs.Close() })
 	defer stop()
 	err := hs.Serve(&conns{Listener: ln, all: map[*conn]bool{}})
@@ -101,7 +103,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	cancel()
 	hs.Close()
 	running.Wait()
-	requests.Wait()
+	open.Wait()
 	if stopped && errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
