@@ -207,16 +207,25 @@ func (k *Control) Watch(ctx context.Context, req api.SARequest, emit func(api.Ev
 			return struct{}{}, err
 		}
 	}
-	emit(api.Event{Progress: "watching"})
-	// The manager exists from the first peer that needs it; a watcher may come
-	// before.
-	select {
-	case <-k.made:
-	case <-ctx.Done():
-		return struct{}{}, ctx.Err()
+	var events <-chan ipsec.Event
+	if m := k.Current(); m != nil { // who hears that it is watched misses nothing from then on
+		var stop func()
+		events, stop = m.Events()
+		defer stop()
 	}
-	events, stop := k.Current().Events()
-	defer stop()
+	emit(api.Event{Progress: "watching"})
+	if events == nil {
+		// The manager exists from the first peer that needs it; a watcher may come
+		// before.
+		select {
+		case <-k.made:
+		case <-ctx.Done():
+			return struct{}{}, ctx.Err()
+		}
+		var stop func()
+		events, stop = k.Current().Events()
+		defer stop()
+	}
 	for {
 		select {
 		case <-ctx.Done():
