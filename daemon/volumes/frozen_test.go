@@ -6,6 +6,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
 )
 
 // copies is a driver that can always copy, and writes down whether the host's volumes were frozen then.
@@ -52,5 +53,36 @@ func TestWhatMayBeInUseIsFrozenWhileItIsCopied(t *testing.T) {
 	}
 	if !spy.frozen[0] || h.frozen != 0 {
 		t.Errorf("frozen while the snapshot is made: %v, and %d times after all", spy.frozen[0], h.frozen)
+	}
+}
+
+// A snapshot is of the volume that it was asked for, not of one that another request has put in its place meanwhile.
+func TestSnapshotIsNotOfAVolumeThatHasTakenThePlace(t *testing.T) {
+	x, h := newVolumes(t, t.TempDir(), poolDir(t), nil)
+	x.pools["pool"].driver = &copies{driver: x.pools["pool"].driver, h: h}
+	if _, err := x.Create(t.Context(), create("data", 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	replaced := false
+	ctx := Managing(t.Context(), func(config.Pool) bool { // it is asked when the volume has been found
+		if !replaced {
+			replaced = true
+			err := x.Remove(t.Context(), "data")
+			if err == nil {
+				_, err = x.Create(t.Context(), create("data", 1<<20))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		return true
+	})
+	_, err := x.Snapshot(ctx, "data", api.VolumeSnapshot{Name: "snap"})
+	says(t, err, api.CodeNotFound, "data")
+	if x.Has("snap") {
+		t.Error("there is a snapshot of another volume")
+	}
+	if v, err := x.Snapshot(t.Context(), "data", api.VolumeSnapshot{Name: "snap"}); err != nil || v.Source != "data" {
+		t.Errorf("of the one that is there now: %+v, %v", v, err)
 	}
 }

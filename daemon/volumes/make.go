@@ -140,6 +140,8 @@ func (x *Volumes) source(p *pool, r *record, from string) (*record, error) {
 	}
 	feature := map[string]string{api.KindVolume: api.FeatureClones, api.KindSnapshot: api.FeatureSnapshots}[r.Kind]
 	switch {
+	case r.Kind == api.KindSnapshot && r.Asked.From != s.ID.String(): // it is another one since the request came
+		return nil, errUnknownVolume(from)
 	case s.Pool != r.Pool:
 		return nil, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("%s is in pool %s, and not in %s", from, s.Pool, r.Pool), Fix: "a volume begins with what is in its own pool"}
 	case !p.can(feature):
