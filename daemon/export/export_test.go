@@ -150,3 +150,19 @@ func TestPeersAreToldNoPathOfTheHost(t *testing.T) {
 		}
 	}
 }
+
+// A declaration changes while the storage of the one before is being opened: the next one waits for its turn at the storage.
+func TestExportThatChangesWhileItIsOpenedIsOffered(t *testing.T) {
+	h := newHost(t, slog.New(slog.DiscardHandler))
+	c := config.Export{Name: "disk", Path: image(t, "disk.img")}
+	for range 50 {
+		for range 2 {
+			c.ReadOnly = !c.ReadOnly
+			h.Apply(&config.Config{Exports: []config.Export{c}})
+		}
+		h.AwaitOpening(c.Name, OfferTime)
+		if v := h.List()[0]; v.State != api.ExportReady {
+			t.Fatalf("it is %s: %v", v.State, v.Problem)
+		}
+	}
+}

@@ -154,22 +154,47 @@ func (r *Exporter) closeStorage(e *export, remove func(name string) (end func() 
 	e.store, e.gate, e.opening, e.gone = nil, nil, nil, true
 	e.mu.Unlock()
 	if opening != nil {
-		opening.answered()
+		r.giveUp(opening)
 	}
 	end, err := remove(c.Name) // which may be awaited only
 	if store == nil {
 		return
 	}
 	returned := r.cfg.LUNClosing(c.Name)
+	r.closeInBackground(func() {
+		r.finishClosing(c, func() error {
+			returned()
+			return errors.Join(err, end(), store.Close())
+		})
+	})
+}
+
+// giveUp has what is being opened closed as soon as it is open, unless it is known to hang.
+func (r *Exporter) giveUp(o *opening) {
+	select {
+	case <-o.known:
+		return
+	default:
+	}
+	o.answered()
+	r.closeInBackground(func() {
+		t := time.NewTimer(r.cfg.Closing)
+		defer t.Stop()
+		select {
+		case <-o.over:
+		case <-t.C:
+		}
+	})
+}
+
+// closeInBackground has storage closed by end, which returns when that is done or is known to hang.
+func (r *Exporter) closeInBackground(end func()) {
 	known := make(chan struct{})
 	r.mu.Lock()
 	r.closing[known] = struct{}{}
 	r.mu.Unlock()
 	go func() {
-		r.finishClosing(c, func() error {
-			returned()
-			return errors.Join(err, end(), store.Close())
-		})
+		end()
 		r.mu.Lock()
 		delete(r.closing, known)
 		r.mu.Unlock()
