@@ -268,7 +268,7 @@ func (c *Conn) Run(u iscsi.Upper) error {
 	}
 	c.dead = true
 	rest := c.queued.Take()
-	c.gets, c.placing = nil, nil
+	c.gets, c.freeTTT, c.placing = nil, nil, nil
 	c.mu.Unlock()
 	c.nc.Close()
 	c.giveBack(rest)

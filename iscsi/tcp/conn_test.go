@@ -316,3 +316,24 @@ func FuzzStream(f *testing.F) {
 		}
 	})
 }
+
+// TestGetDataAfterTheEnd: another connection of the session may have a command of one that has ended go on
+// before that is known. What it asks for is given back.
+func TestGetDataAfterTheEnd(t *testing.T) {
+	k := iscsi.Command{Final: true, Write: true, ITT: 3, EDTL: 8}
+	d := iscsi.DataOut{Final: true, ITT: 3, TTT: 0}
+	said := append(pdu(k.Put, nil), pdu(d.Put, make([]byte, 8))...)
+	u, err := play(t, said, &iscsi.Get{R2T: iscsi.R2T{ITT: 3, Length: 8}, Into: make([]byte, 8)}, false)
+	if err != nil || len(u.completed) != 1 {
+		t.Fatalf("%v %+v", err, u)
+	}
+	sent := u.sent
+	u.c.GetData(&iscsi.Get{R2T: iscsi.R2T{ITT: 4, Length: 8}})
+	u.c.Flush()
+	if u.sent != sent+1 {
+		t.Errorf("%d given back, and %d before", u.sent, sent)
+	}
+	if u.c.DeallocateTaskResources(4) {
+		t.Error("data arrive after the end")
+	}
+}
