@@ -416,11 +416,10 @@ func (c *Conn) DeallocateTaskResources(itt uint32) (placing bool) {
 	defer c.mu.Unlock()
 	for _, g := range c.gets {
 		if g != nil && g.R2T.ITT == itt {
-			placing = placing || g == c.placing
 			c.forgetLocked(g)
 		}
 	}
-	return placing
+	return c.placing != nil && c.placing.R2T.ITT == itt // which may have been forgotten before
 }
 
 // past is a deadline that wakes whoever reads.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -335,5 +336,45 @@ func TestGetDataAfterTheEnd(t *testing.T) {
 	}
 	if u.c.DeallocateTaskResources(4) {
 		t.Error("data arrive after the end")
+	}
+}
+
+// impatient is an upper that gives up a task twice while its data are arriving.
+type impatient struct {
+	upper
+	far     *net.TCPConn
+	rest    []byte
+	placing []bool
+}
+
+func (u *impatient) IdleNotify() {
+	u.c.Flush()
+	if len(u.placing) == 0 {
+		for range 2 {
+			u.placing = append(u.placing, u.c.DeallocateTaskResources(3))
+		}
+		u.far.Write(u.rest)
+		u.far.CloseWrite()
+	}
+}
+
+// TestDeallocateTwice: data are arriving until the Get has been given back, however often they are given up.
+func TestDeallocateTwice(t *testing.T) {
+	c, _, far := pair(t)
+	k := iscsi.Command{Final: true, Write: true, ITT: 3, EDTL: 512}
+	d := iscsi.DataOut{Final: true, ITT: 3, TTT: 0}
+	said := append(pdu(k.Put, nil), pdu(d.Put, make([]byte, 512))...)
+	n := len(said) - 100
+	far.Write(said[:n])
+	u := &impatient{far: far, rest: said[n:]}
+	u.c, u.get = c, &iscsi.Get{R2T: iscsi.R2T{ITT: 3, Length: 512}, Into: make([]byte, 512)}
+	if err := c.Run(u); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(u.placing, []bool{true, true}) || !slices.Equal(u.completed, []bool{false}) {
+		t.Errorf("data are arriving: %v; completed: %v", u.placing, u.completed)
+	}
+	if c.DeallocateTaskResources(3) {
+		t.Error("data arrive after they were given back")
 	}
 }
