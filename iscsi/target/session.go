@@ -307,6 +307,7 @@ func (x *session) endAborted(t *task) {
 	if t.ending = t.c.mover.DeallocateTaskResources(t.itt) || t.reading; t.ending {
 		return
 	}
+	t.busy = [maxR2T]bool{}
 	if t.begun {
 		x.execute(t)
 		t.nexus.Execute(&t.Task)

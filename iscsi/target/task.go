@@ -353,6 +353,13 @@ func (c *conn) DataCompletionNotify(g *iscsi.Get, whole bool) {
 	x.receiving.Lock()
 	defer x.receiving.Unlock()
 	t := g.Task.(*task)
+	i := 0
+	for g != &t.gets[i] {
+		i++
+	}
+	if t.c != c || !t.busy[i] {
+		return // another connection has aborted the task since, and it may be another command's
+	}
 	if t.ending {
 		x.endAborted(t)
 		return
@@ -361,11 +368,7 @@ func (c *conn) DataCompletionNotify(g *iscsi.Get, whole bool) {
 		c.askAgain(t, g)
 		return
 	}
-	for i := range t.gets {
-		if g == &t.gets[i] {
-			t.busy[i] = false
-		}
-	}
+	t.busy[i] = false
 	t.transfer.Answered()
 	if !whole && t.bad.Code == 0 {
 		t.bad = scsi.Sense{Key: scsi.AbortedCommand, Code: scsi.WriteErrorWrongAmount}
