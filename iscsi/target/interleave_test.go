@@ -2,6 +2,7 @@ package target
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/iscsi"
@@ -148,4 +149,27 @@ func btoi(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// TestTaskOfNoConnectionYet: data of aborted commands are given up while another connection has just taken a task.
+func TestTaskOfNoConnectionYet(t *testing.T) {
+	x, a, b, _ := twoConnections(t)
+	a.write(t, 2, 2)
+	n := x.port.Nexus([8]byte{})
+	n.Abort(n.Of, func() {})
+	x.boundWait(n)
+	x.mu.Lock()
+	x.tasks[0].givenUp = time.Now()
+	x.mu.Unlock()
+	var h iscsi.BHS
+	(&iscsi.Command{Final: true}).Put(&h)
+	if other, ok := b.room(&h); !ok || other.c != nil {
+		t.Fatalf("%v %v", ok, other.c)
+	}
+	x.receiving.Lock()
+	a.stopWaiting()
+	x.receiving.Unlock()
+	if x.active != 0 {
+		t.Errorf("%d commands under way", x.active)
+	}
 }

@@ -372,7 +372,7 @@ func (c *conn) stopWaiting() {
 	var late []*task
 	x.mu.Lock()
 	for _, t := range x.tasks {
-		if (t.c == c || t.c.suspended) && t.state == receiving && !t.givenUp.IsZero() && !now.Before(t.givenUp) {
+		if t.state == receiving && (t.c == c || t.c.suspended) && !t.givenUp.IsZero() && !now.Before(t.givenUp) {
 			late = append(late, t)
 		}
 	}
