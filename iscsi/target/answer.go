@@ -1,6 +1,8 @@
 package target
 
 import (
+	"slices"
+
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/scsi"
 )
@@ -67,6 +69,18 @@ func (x *session) respondNextLocked() {
 			x.held = nil
 		}
 	}
+}
+
+// dropHeldLocked sends what a fence keeps of a connection that has ended, of which nobody gets it: later nothing would
+// flush its mover.
+func (x *session) dropHeldLocked(c *conn) {
+	x.held = slices.DeleteFunc(x.held, func(r response) bool {
+		if r.conn() != c {
+			return false
+		}
+		r.sendLocked()
+		return true
+	})
 }
 
 // raiseLocked raises the fence, and asks the initiator for the acknowledgements that it waits for.

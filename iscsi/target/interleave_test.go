@@ -1,6 +1,7 @@
 package target
 
 import (
+	"io"
 	"testing"
 	"time"
 
@@ -90,7 +91,16 @@ func twoConnections(t *testing.T) (x *session, a, b *conn, m *counted) {
 	}
 	a, b = x.conns[0], x.conns[1]
 	a.hear(t, iscsi.Command{Final: true, CmdSN: 1, ITT: 1})
+	a.acknowledge()
 	return x, a, b, m
+}
+
+// acknowledge has the initiator acknowledge all that was sent.
+func (c *conn) acknowledge() {
+	c.x.mu.Lock()
+	c.acknowledgeLocked(c.statSN)
+	c.x.mu.Unlock()
+	c.IdleNotify()
 }
 
 // hear has a command come.
@@ -171,5 +181,40 @@ func TestTaskOfNoConnectionYet(t *testing.T) {
 	x.receiving.Unlock()
 	if x.active != 0 {
 		t.Errorf("%d commands under way", x.active)
+	}
+}
+
+// TestAnswersOfAConnectionThatEndsBehindAFence: what is kept back of a connection that ends, behind the answer of
+// another one with a fence, is given back, also where its commands have waited in vain to be reassigned.
+func TestAnswersOfAConnectionThatEndsBehindAFence(t *testing.T) {
+	for _, retain := range []time.Duration{0, time.Millisecond} {
+		answersBehindAFence(t, retain)
+	}
+}
+
+func answersBehindAFence(t *testing.T, retain time.Duration) {
+	x, a, b, _ := twoConnections(t)
+	x.retain = retain
+	b.hear(t, iscsi.Command{Final: true, CmdSN: 2, ITT: 2}) // its answer is not acknowledged
+	q := iscsi.TaskMgmt{Immediate: true, Function: iscsi.ClearTaskSet, ITT: 3, CmdSN: 3}
+	var h iscsi.BHS
+	q.Put(&h)
+	b.hearPDU(t, h)
+	a.write(t, 4, 3)
+	a.DataCompletionNotify(a.mover.(*nobody).take(), true)
+	a.IdleNotify()
+	if len(x.held) != 2 {
+		t.Fatalf("%d answers wait for the fence", len(x.held))
+	}
+	x.leave(a, io.EOF)
+	b.acknowledge() // the answer is sent
+	b.acknowledge() // it has come, and the fence falls
+	for _, k := range x.tasks {
+		if k.state != idle {
+			t.Errorf("a task of the connection that has ended is kept: %v", k.state)
+		}
+	}
+	if x.memory != 0 || x.srv.memory.Load() != 0 || len(x.held) != 0 {
+		t.Errorf("%d and %d bytes are kept, and %d answers", x.memory, x.srv.memory.Load(), len(x.held))
 	}
 }

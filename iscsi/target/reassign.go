@@ -146,6 +146,7 @@ func (x *session) bury(c *conn) {
 	for c.active > 0 {
 		x.change.Wait()
 	}
+	x.dropHeldLocked(c)
 	c.forgetLocked()
 	x.failed = slices.DeleteFunc(x.failed, func(o *conn) bool { return o == c })
 	x.settleLocked()

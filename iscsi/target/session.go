@@ -215,6 +215,7 @@ func (x *session) part(c *conn, why error) {
 	if c.suspended {
 		x.addFailedLocked(c)
 	} else {
+		x.dropHeldLocked(c)
 		c.forgetLocked()
 	}
 	x.fence.Lost(c.cid)
