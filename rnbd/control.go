@@ -122,6 +122,8 @@ func (s *session) openExport(m *openMsg) (openRsp, *device, error) {
 		s.devices.remove(d)
 	}
 	switch {
+	case errors.Is(err, errTakenOut):
+		return s.openExport(m) // as what is there now, if anything is
 	case err != nil:
 		return openRsp{}, nil, err
 	case refused == nil:

@@ -2,6 +2,7 @@ package rnbd
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -64,12 +65,18 @@ func (d *device) token() Token {
 	return Token{Attachment: d.attachment, Peer: d.sess.info.Peer, Name: d.name}
 }
 
+// errTakenOut means that an export was taken out since it was looked up.
+var errTakenOut = errors.New("rnbd: the export was taken out")
+
 // admitDevice attaches a device to its export, and gives a writing device a token. had reports
 // whether its attachment claims to have one. refused is the answer if it is refused,
-// otherwise nil.
+// otherwise nil. It fails with errTakenOut, and with what the peer is to get.
 func (s *Server) admitDevice(d *device, had bool) (refused *openRsp, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.exports[d.exp.cfg.Name] != d.exp {
+		return nil, errTakenOut
+	}
 	if peer := d.sess.info.Peer; !d.exp.mayOpen(peer) || !d.readOnly && d.exp.onlyReads(peer) {
 		return nil, syscall.EACCES // it was allowed when it asked: whoever disallows and then fences it has nothing left to fence
 	}
