@@ -77,6 +77,8 @@ func (d *Disk) waitUntilOpen(ctx context.Context) error {
 		return nil
 	case <-d.c.rt.NoPath():
 		return ioError(rtrs.ErrNoPath)
+	case <-d.c.ctx.Done():
+		return ioError(rtrs.ErrClosed)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

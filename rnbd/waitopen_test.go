@@ -185,6 +185,23 @@ func TestCloseEndsTheWaiting(t *testing.T) {
 	}
 }
 
+func TestCloseOfTheClientEndsTheWaiting(t *testing.T) {
+	w := newWaiting(t)
+	w.connect(t)
+	ctx := testContext(t)
+	got := make(chan error, 1)
+	go func() {
+		_, err := w.disk.Get(ctx, block.OpRead, 0, 512, 0)
+		got <- err
+	}()
+	if err := w.c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-got; !errors.Is(err, syscall.ESHUTDOWN) {
+		t.Errorf("the read that waited: %v, want ESHUTDOWN", err)
+	}
+}
+
 func TestWaitingEndsWithItsContext(t *testing.T) {
 	w := newWaiting(t)
 	w.connect(t)
