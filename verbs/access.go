@@ -118,8 +118,7 @@ func (w *window) closeLocked() {
 		w.qp = nil
 	}
 	if w.mr != nil {
-		w.mr.refs.Add(-1)
-		w.mr.windows.Add(-1)
+		w.mr.refs.Add(-oneWindow)
 		w.mr = nil
 	}
 }
@@ -200,12 +199,10 @@ func (b *binding) keep() bool {
 	if b.mr == nil {
 		return true
 	}
-	b.mr.windows.Add(1)
-	if b.mr.refs.Add(1) > 0 {
+	if b.mr.refs.Add(oneWindow) > 0 {
 		return true
 	}
-	b.mr.refs.Add(-1)
-	b.mr.windows.Add(-1)
+	b.mr.refs.Add(-oneWindow)
 	return false
 }
 

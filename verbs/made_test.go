@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -422,5 +423,31 @@ func TestWithdrawMindsWindows(t *testing.T) {
 	}
 	if err := mr.Withdraw(); err != nil {
 		t.Errorf("with the stream the window ends: %v", err)
+	}
+}
+
+// An attempt to withdraw memory that a window opens changes nothing, not even for a moment: what names the memory meanwhile is
+// posted, and what comes for it is received.
+func TestFailedWithdrawIsNotNoticed(t *testing.T) {
+	a, b := newEnd(t, Config{}), newEnd(t, Config{})
+	tcpPair(Setup{}, Setup{})(t, a, b)
+	mr, src := b.mr(64, LocalWrite|WindowBind), a.mr(8, LocalWrite)
+	b.bind(b.mw(), mr, 0, 64, RemoteWrite)
+	ctx, stop := context.WithCancel(testContext(t))
+	var other sync.WaitGroup
+	other.Go(func() {
+		for ctx.Err() == nil {
+			if err := mr.Withdraw(); !errors.Is(err, ErrInUse) {
+				t.Errorf("Withdraw: %v", err)
+				return
+			}
+		}
+	})
+	defer other.Wait()
+	defer stop()
+	for range 3000 {
+		b.recv(RecvWR{SGL: whole(mr, 8)})
+		a.post(SendWR{Op: OpSend, SGL: whole(src, 8)})
+		b.wantOK(WCRecv)
 	}
 }

@@ -59,13 +59,16 @@ type MR struct {
 	volatile bool // Volatile
 	charge   charge
 	extent   extent
-	refs     atomic.Int32  // work requests and memory windows that use the region; negative: deregistered
-	windows  atomic.Int32  // of these the memory windows
+	refs     atomic.Int64  // work requests and, each counting oneWindow, memory windows that use the region; negative: deregistered
 	over     chan struct{} // of a region that is withdrawn: closed when nothing uses it any more
 }
 
-// gone is added to refs when a region is deregistered.
-const gone = -1 << 30
+const (
+	// gone is added to refs when a region is deregistered.
+	gone = -1 << 62
+	// oneWindow is more than there are work requests.
+	oneWindow = 1 << 32
+)
 
 // RegisterMR registers buf, all of which becomes the window. The region is
 // charged to the PD's ULP. Without a remote right the STag opens nothing.
@@ -225,13 +228,16 @@ func (mr *MR) Deregister() error {
 		return nil
 	}
 	if !mr.refs.CompareAndSwap(0, gone) {
-		return fmt.Errorf("verbs: deregister memory that %d posted work requests and memory windows use: %w", mr.refs.Load(), ErrInUse)
+		return fmt.Errorf("verbs: deregister memory that %d posted work requests and memory windows use: %w", users(mr.refs.Load()), ErrInUse)
 	}
 	w.closeLocked()
 	w.state = windowGone
 	mr.giveBack()
 	return nil
 }
+
+// users is how many work requests and memory windows refs counts.
+func users(refs int64) int64 { return refs/oneWindow + refs%oneWindow }
 
 // giveBack ends what a region that is gone was charged for.
 func (mr *MR) giveBack() {

@@ -44,10 +44,14 @@ func (w *window) withdraw(mr *MR) (first bool, err error) {
 	case w.next.stag != 0:
 		return false, fmt.Errorf("verbs: withdraw memory whose registration is posted: %w", ErrInUse)
 	}
-	mr.refs.Add(gone)
-	if mr.windows.Load() > 0 { // a bind that comes later sees the mark
-		mr.refs.Add(-gone)
-		return false, fmt.Errorf("verbs: withdraw memory that memory windows open: %w", ErrInUse)
+	for { // nobody sees a region marked that then stays, and a bind that comes later sees the mark
+		refs := mr.refs.Load()
+		if refs >= oneWindow {
+			return false, fmt.Errorf("verbs: withdraw memory that memory windows open: %w", ErrInUse)
+		}
+		if mr.refs.CompareAndSwap(refs, refs+gone) {
+			break
+		}
 	}
 	w.closeLocked()
 	w.state = windowGone
