@@ -217,8 +217,11 @@ func (qp *QP) prepare(ctx context.Context, f func(*QP) error) (_ context.Context
 	ctx, cancel := context.WithCancel(ctx)
 	qp.mu.Lock()
 	qp.cancel = cancel
+	over := qp.over
 	qp.mu.Unlock()
-	if f != nil {
+	if over { // before whoever ended it could cancel this
+		cancel()
+	} else if f != nil {
 		err = f(qp)
 	}
 	if err == nil && ctx.Err() != nil {

@@ -136,6 +136,31 @@ func silent(t *testing.T) netip.AddrPort {
 	return netip.MustParseAddrPort(ln.Addr().String())
 }
 
+// A queue pair that is ended before its start-up could be told does not wait for its peer.
+func TestEndBeforeTheStartUpCanBeTold(t *testing.T) {
+	reason := errors.New("changed my mind")
+	r := newRules("hpc lab", withLoopback)
+	e := inLab(t, r)
+	e.made()
+	r.asked = func(string, string, error) { // last before Prepare
+		e.qp.mu.Lock()
+		taken := e.qp.taken
+		e.qp.mu.Unlock()
+		if taken {
+			e.qp.Abort(reason)
+		}
+	}
+	ctx, stop := context.WithTimeout(testContext(t), 20*time.Second)
+	defer stop()
+	prepare := func(*QP) error {
+		t.Error("a queue pair that is over is prepared")
+		return nil
+	}
+	if _, err := e.pd.Dial(ctx, DialConfig{Made: e.qp, Prepare: prepare, Remote: silent(t), Transport: tcp, Setup: Setup{Timeout: time.Hour}}); !errors.Is(err, reason) || ctx.Err() != nil {
+		t.Errorf("%v; context: %v", err, ctx.Err())
+	}
+}
+
 // An Abort, and the device's Close, end a start-up that waits for its peer.
 func TestStartUpInProgressEnds(t *testing.T) {
 	reason := errors.New("waited enough")
