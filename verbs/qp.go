@@ -333,7 +333,11 @@ func randomID() uint64 {
 func (qp *QP) start(st *started) error {
 	dev := qp.pd.ulp.dev
 	dev.mu.Lock()
-	if err := qp.join(st); err != nil {
+	err := error(ErrClosed) // Close waits for those that have begun before it
+	if !dev.closed {
+		err = qp.join(st)
+	}
+	if err != nil {
 		dev.mu.Unlock()
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -158,6 +159,43 @@ func TestEndBeforeTheStartUpCanBeTold(t *testing.T) {
 	}
 	if _, err := e.pd.Dial(ctx, DialConfig{Made: e.qp, Prepare: prepare, Remote: silent(t), Transport: tcp, Setup: Setup{Timeout: time.Hour}}); !errors.Is(err, reason) || ctx.Err() != nil {
 		t.Errorf("%v; context: %v", err, ctx.Err())
+	}
+}
+
+// No stream begins on a device that is being closed: Close would not wait for its goroutine.
+func TestNoStreamBeginsWhileTheDeviceIsClosed(t *testing.T) {
+	e := newEnd(t, Config{})
+	asked, held := make(chan struct{}), make(chan struct{})
+	ln := listen(t, e, ListenConfig{PeerSetup: func(transport.Flow, transport.Identity) Setup {
+		close(asked)
+		<-held // and so does Close, which waits for the listener
+		return Setup{}
+	}})
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	<-asked
+	raw, l := iwarptest.Pair(iwarptest.Options{})
+	defer raw.Close()
+	closed := make(chan struct{})
+	_, err = e.pd.Adopt(AdoptConfig{QP: e.cfg, LLP: l, Conn: fakeConn{"peer"}, Prepare: func(*QP) error {
+		go func() {
+			defer close(closed)
+			e.dev.Close()
+		}()
+		for isOpen := true; isOpen; runtime.Gosched() {
+			e.dev.mu.Lock()
+			isOpen = !e.dev.closed
+			e.dev.mu.Unlock()
+		}
+		return nil
+	}})
+	close(held)
+	<-closed
+	if !errors.Is(err, ErrClosed) {
+		t.Errorf("a stream begins: %v", err)
 	}
 }
 
