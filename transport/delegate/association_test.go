@@ -431,3 +431,34 @@ func (p *paused) Kick() bool {
 	}
 	return p.Assoc.Kick()
 }
+
+// released is an association whose end comes while it is about to be declared to the next daemon.
+type released struct {
+	*transport.Assoc
+	declared atomic.Int64
+	end      func()
+}
+
+func (r *released) AbortPacket() []byte {
+	if r.declared.Add(1) == 2 {
+		r.end()
+	}
+	return r.Assoc.AbortPacket()
+}
+
+// TestNextDaemonKeepsNothingThatHasEnded: an association may end just when it is declared to the next daemon, which is told of
+// the end first.
+func TestNextDaemonKeepsNothingThatHasEnded(t *testing.T) {
+	d := newDaemon(t)
+	d.leave.Store(true)
+	c := client(t, d)
+	ours, _ := associated(t)
+	m := &released{Assoc: ours[0]}
+	p, err := c.Admit(t.Context(), ours[0].Flow(), true, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.end = p.Release
+	d.current().Close()
+	await(t, "the next daemon lets it go", func() bool { n, r := d.count(); return n == 0 && r == 2 })
+}

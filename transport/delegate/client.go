@@ -266,8 +266,8 @@ func (c *Client) redeclare() {
 			if err == nil {
 				err = m.err()
 			}
-			if err == nil {
-				c.reportAnew(p)
+			if err == nil && !c.reportAnew(p) {
+				c.done(p.id) // Release may have said so before the daemon knew of it
 			}
 			if err != nil && !errors.Is(err, net.ErrClosed) && c.ctx.Err() == nil {
 				p.end(err)
@@ -453,15 +453,16 @@ func (c *Client) enter(p *protection, l *link) bool {
 	return true
 }
 
-// reportAnew has a daemon that knows nothing of an association told everything.
-func (c *Client) reportAnew(p *protection) {
-	if p.assoc == nil {
-		return
-	}
+// reportAnew has a daemon that knows nothing of an association told everything. It reports whether the flow is still there.
+func (c *Client) reportAnew(p *protection) bool {
 	c.mu.Lock()
+	_, held := c.flows[p.id]
 	p.reporter = reporter{}
 	c.mu.Unlock()
-	c.lookNow()
+	if held && p.assoc != nil {
+		c.lookNow()
+	}
+	return held
 }
 
 // Screen implements transport.Screener, by the daemon's last terms: a host that is no peer of the program's gets no answer.
