@@ -168,20 +168,27 @@ void iw_extend_cq(struct iw_cq *q)
 	c->read_dlid_path_bits = read_dlid_path_bits;
 }
 
-// An event is due for completions behind the last that there is when the queue is armed: programs rely on there being
-// none for one that they have polled.
-int iw_req_notify_cq(struct ibv_cq *cq, int solicited)
+// arm returns 1 if the engine has to be told. An event is due for completions behind the last that there is when the queue is
+// armed: programs rely on there being none for one that they have polled.
+static int arm(struct iw_ring *r, int solicited)
 {
-	struct iw_cq *q = (struct iw_cq *)cq;
-	struct iw_ring *r = q->ring;
 	uint64_t old = __atomic_load_n(&r->armed, __ATOMIC_SEQ_CST), now;
 	do {
 		if (solicited && (old & 3) == 2)
 			return 0;
 		now = __atomic_load_n(&r->tail, __ATOMIC_SEQ_CST) << 2 | (solicited ? 1 : 2);
 	} while (!__atomic_compare_exchange_n(&r->armed, &old, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+	return __atomic_load_n(&r->quiet, __ATOMIC_SEQ_CST) != 0;
+}
+
+int iw_req_notify_cq(struct ibv_cq *cq, int solicited)
+{
+	struct iw_cq *q = (struct iw_cq *)cq;
+	pthread_spin_lock(&q->arming);
+	int quiet = arm(q->ring, solicited);
+	pthread_spin_unlock(&q->arming);
 	const struct iw_engine *e;
-	if (__atomic_load_n(&r->quiet, __ATOMIC_SEQ_CST) && (e = engine_to_post())) {
+	if (quiet && (e = engine_to_post())) {
 		sigset_t was;
 		hold(&was);
 		e->sleeps(q->handle);

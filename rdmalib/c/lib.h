@@ -50,6 +50,7 @@ struct iw_cq {
 	uint32_t handle;
 	unsigned idle; // polls in a row that found nothing
 	pthread_spinlock_t lock; // of who polls
+	pthread_spinlock_t arming; // of who arms; who gives the queue another ring has both, this one last
 	struct iw_wc at; // the completion that ibv_start_poll and ibv_next_poll are at
 };
 

@@ -168,6 +168,7 @@ static struct iw_cq *create_cq(struct ibv_context *c, int n, void *context, stru
 	pthread_mutex_init(&b->mutex, NULL);
 	pthread_cond_init(&b->cond, NULL);
 	pthread_spin_init(&q->lock, PTHREAD_PROCESS_PRIVATE);
+	pthread_spin_init(&q->arming, PTHREAD_PROCESS_PRIVATE);
 	int err = e->create_cq(q->ring, &q->handle);
 	if (err) {
 		free_ring(q->ring);
@@ -220,10 +221,12 @@ PUBLIC int ibv_resize_cq(struct ibv_cq *c, int n)
 	r->fd = q->ring->fd;
 	r->cookie = q->ring->cookie;
 	pthread_spin_lock(&q->lock);
+	pthread_spin_lock(&q->arming);
 	int err = e->resize_cq(q->handle, r);
 	struct iw_ring *old = err ? r : q->ring;
 	if (!err)
 		q->ring = r;
+	pthread_spin_unlock(&q->arming);
 	pthread_spin_unlock(&q->lock);
 	free_ring(old);
 	if (!err)
@@ -264,6 +267,7 @@ PUBLIC int ibv_destroy_cq(struct ibv_cq *c)
 	}
 	free_ring(q->ring);
 	pthread_spin_destroy(&q->lock);
+	pthread_spin_destroy(&q->arming);
 	free(q);
 	return 0;
 }

@@ -100,6 +100,7 @@ int main(void)
 		return 2;
 	ring.sockets[3] = pair[0] + 1;
 	pthread_spin_init(&q.lock, PTHREAD_PROCESS_PRIVATE);
+	pthread_spin_init(&q.arming, PTHREAD_PROCESS_PRIVATE);
 	iw_extend_cq(&q);
 	return check("ibv_poll_cq", poll_plain) || check("ibv_start_poll", poll_extended);
 }
