@@ -26,3 +26,6 @@ func lifetime(t *testing.T, part string) {
 
 // A program may arm a completion queue in one thread while it gives it another size in another.
 func TestQueueIsArmedWhileItIsResized(t *testing.T) { lifetime(t, "arm") }
+
+// What an asynchronous event is about is destroyed when the program has acknowledged the event, as ibv_get_async_event(3) has it.
+func TestWhatAnEventIsAboutStays(t *testing.T) { lifetime(t, "events") }

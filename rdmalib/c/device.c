@@ -124,7 +124,10 @@ PUBLIC int ibv_get_pkey_index(struct ibv_context *c, uint8_t port, __be16 pkey)
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct iw_context *contexts;
 
-static void **objects[IW_KINDS];
+static struct object {
+	void *p;
+	uint32_t taken; // events
+} *objects[IW_KINDS];
 enum { SLOTS = 1 << 16 };
 
 void enter(int kind, uint32_t handle, void *p)
@@ -133,16 +136,29 @@ void enter(int kind, uint32_t handle, void *p)
 	if (!objects[kind])
 		objects[kind] = calloc(SLOTS, sizeof *objects[kind]);
 	if (objects[kind])
-		objects[kind][handle % SLOTS] = p;
+		objects[kind][handle % SLOTS] = (struct object){ .p = p };
 	pthread_mutex_unlock(&lock);
 }
 
-void leave(int kind, uint32_t handle) { enter(kind, handle, NULL); }
-
-void *entered(int kind, uint32_t handle)
+uint32_t leave(int kind, uint32_t handle)
 {
+	uint32_t taken = 0;
 	pthread_mutex_lock(&lock);
-	void *p = objects[kind] ? objects[kind][handle % SLOTS] : NULL;
+	if (objects[kind]) {
+		taken = objects[kind][handle % SLOTS].taken;
+		objects[kind][handle % SLOTS] = (struct object){ 0 };
+	}
+	pthread_mutex_unlock(&lock);
+	return taken;
+}
+
+// taken is what an event is about that the program takes: it stays until that is acknowledged. NULL: it is gone.
+static void *taken(int kind, uint32_t handle)
+{
+	void *p = NULL;
+	pthread_mutex_lock(&lock);
+	if (objects[kind] && (p = objects[kind][handle % SLOTS].p))
+		objects[kind][handle % SLOTS].taken++;
 	pthread_mutex_unlock(&lock);
 	return p;
 }
@@ -220,6 +236,11 @@ PUBLIC int ibv_close_device(struct ibv_context *c)
 	return 0;
 }
 
+static int kind_of(uint32_t event)
+{
+	return event == IBV_EVENT_CQ_ERR ? IW_CQS : event == IBV_EVENT_SRQ_LIMIT_REACHED ? IW_SRQS : IW_QPS;
+}
+
 PUBLIC int ibv_get_async_event(struct ibv_context *c, struct ibv_async_event *e)
 {
 	struct message m;
@@ -227,8 +248,8 @@ PUBLIC int ibv_get_async_event(struct ibv_context *c, struct ibv_async_event *e)
 		ssize_t n = read(c->async_fd, &m, sizeof m);
 		if (n != sizeof m)
 			return -1;
-		int kind = m.kind == IBV_EVENT_CQ_ERR ? IW_CQS : m.kind == IBV_EVENT_SRQ_LIMIT_REACHED ? IW_SRQS : IW_QPS;
-		void *p = entered(kind, m.handle);
+		int kind = kind_of(m.kind);
+		void *p = taken(kind, m.handle);
 		if (!p)
 			continue; // it is gone meanwhile
 		*e = (struct ibv_async_event){ .event_type = m.kind };
@@ -241,7 +262,25 @@ PUBLIC int ibv_get_async_event(struct ibv_context *c, struct ibv_async_event *e)
 	}
 }
 
-PUBLIC void ibv_ack_async_event(struct ibv_async_event *e) {}
+static void acknowledge(pthread_mutex_t *m, pthread_cond_t *c, uint32_t *n)
+{
+	pthread_mutex_lock(m);
+	++*n;
+	pthread_cond_signal(c);
+	pthread_mutex_unlock(m);
+}
+
+PUBLIC void ibv_ack_async_event(struct ibv_async_event *e)
+{
+	struct ibv_cq *cq = e->element.cq;
+	struct ibv_qp *qp = e->element.qp;
+	struct ibv_srq *srq = e->element.srq;
+	switch (kind_of(e->event_type)) {
+	case IW_CQS: acknowledge(&cq->mutex, &cq->cond, &cq->async_events_completed); break;
+	case IW_QPS: acknowledge(&qp->mutex, &qp->cond, &qp->events_completed); break;
+	default: acknowledge(&srq->mutex, &srq->cond, &srq->events_completed);
+	}
+}
 
 // A Go runtime does not use MADV_DONTFORK, and after fork the child has no RDMA anyhow.
 PUBLIC int ibv_fork_init(void) { return 0; }

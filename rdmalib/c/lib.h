@@ -77,9 +77,9 @@ struct iw_srq {
 
 // What an asynchronous event is about, by its handle.
 enum { IW_CQS, IW_QPS, IW_SRQS, IW_KINDS };
+// leave returns how many events the program has taken.
 void enter(int kind, uint32_t handle, void *);
-void leave(int kind, uint32_t handle);
-void *entered(int kind, uint32_t handle);
+uint32_t leave(int kind, uint32_t handle);
 void async_event(uint32_t kind, uint32_t handle);
 
 // How many of a queue pair's sends, in their order, the program has polled: a work request is one of those that its send

@@ -249,6 +249,15 @@ static void forget(struct iw_cq *q, struct ibv_comp_channel *ch)
 	if (n && write(((struct iw_channel *)ch)->in, others, n * sizeof *others) < 0) {}
 }
 
+// acknowledged waits until the program has acknowledged n events, which are about something that is to be freed.
+static void acknowledged(pthread_mutex_t *m, pthread_cond_t *c, const uint32_t *have, uint32_t n)
+{
+	pthread_mutex_lock(m);
+	while (*have < n)
+		pthread_cond_wait(c, m);
+	pthread_mutex_unlock(m);
+}
+
 PUBLIC int ibv_destroy_cq(struct ibv_cq *c)
 {
 	const struct iw_engine *e = engine();
@@ -256,13 +265,10 @@ PUBLIC int ibv_destroy_cq(struct ibv_cq *c)
 	int err = e ? e->destroy_cq(q->handle) : errno;
 	if (err)
 		return err;
-	leave(IW_CQS, q->handle);
+	acknowledged(&c->mutex, &c->cond, &c->async_events_completed, leave(IW_CQS, q->handle));
 	if (c->channel) {
 		forget(q, c->channel);
-		pthread_mutex_lock(&c->mutex); // until those that were read are acknowledged
-		while (c->comp_events_completed < q->ring->reported)
-			pthread_cond_wait(&c->cond, &c->mutex);
-		pthread_mutex_unlock(&c->mutex);
+		acknowledged(&c->mutex, &c->cond, &c->comp_events_completed, q->ring->reported); // those that were read
 		__atomic_sub_fetch(&c->channel->refcnt, 1, __ATOMIC_SEQ_CST);
 	}
 	free_ring(q->ring);
@@ -357,7 +363,7 @@ PUBLIC int ibv_destroy_srq(struct ibv_srq *srq)
 	int err = e ? e->destroy_srq(s->handle) : errno;
 	if (err)
 		return err;
-	leave(IW_SRQS, s->handle);
+	acknowledged(&srq->mutex, &srq->cond, &srq->events_completed, leave(IW_SRQS, s->handle));
 	free(s);
 	return 0;
 }
@@ -425,7 +431,7 @@ PUBLIC int ibv_destroy_qp(struct ibv_qp *qp)
 	int err = e ? e->destroy_qp(q->handle) : errno;
 	if (err)
 		return err;
-	leave(IW_QPS, q->handle);
+	acknowledged(&qp->mutex, &qp->cond, &qp->events_completed, leave(IW_QPS, q->handle));
 	iw_free_builder(q);
 	free(q);
 	return 0;
