@@ -164,3 +164,39 @@ func TestChosenSTagsAmongOthers(t *testing.T) {
 		t.Errorf("%d live, want %d", tab.live, len(live))
 	}
 }
+
+// A bind that has failed, which is reported behind a Read that the peer does not answer, takes no STag from a later one with the
+// same key on another stream.
+func TestFailedBindTakesNoSTagFromTheNext(t *testing.T) {
+	e := newEnd(t, Config{})
+	first, raw := e.rawStream()
+	second, _ := e.rawStream()
+	mr, mw, sink := e.mr(64, LocalWrite|WindowBind), e.keyed(), e.mr(4, LocalWrite)
+	bind := func(qp *QP, key uint8, flags Flags) {
+		t.Helper()
+		if err := qp.PostSend(&SendWR{Op: OpBind, Flags: flags, MW: mw, Key: key, SGL: whole(mr, 64), Access: RemoteWrite}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(qp *QP) {
+		t.Helper()
+		if err := qp.PostSend(&SendWR{Op: OpRead, SGL: whole(sink, 4), RemoteSTag: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := uint8(mw.STag()) + 1
+	bind(second, key, Signaled)
+	e.wantOK(WCBind)
+	read(first)
+	bind(first, key+1, 0) // fails, as the window is bound
+	if err := mw.Invalidate(); err != nil {
+		t.Fatal(err)
+	}
+	read(second)
+	bind(second, key+1, Fence)
+	raw.Close()
+	<-first.Done()
+	if got := uint8(mw.STag()); got != key+1 {
+		t.Errorf("the window's STag has the key %#02x, want %#02x", got, key+1)
+	}
+}

@@ -86,18 +86,20 @@ func forget(r *rdmap.RecvBuffer) {
 // Local implements rdmap.Upper.
 func (u *upper) Local(op *rdmap.Op) error {
 	if w := op.Local.(*window); w != nil {
-		return w.openReserved((*QP)(u))
+		err := w.openReserved((*QP)(u))
+		op.STag = 0 // a later operation may have reserved the same one before this is done
+		return err
 	}
 	return (*QP)(u).invalidateLocal(op.STag)
 }
 
-// localDone is the kind of completion of an OpLocal that ended with err.
-func localDone(op *rdmap.Op, err error) WCOp {
+// localDone is the kind of completion of an OpLocal.
+func localDone(op *rdmap.Op) WCOp {
 	w := op.Local.(*window)
 	if w == nil {
 		return WCInvalidate
 	}
-	if err != nil {
+	if op.STag != 0 { // it was not executed
 		w.unreserve(op.STag)
 	}
 	if w.mw {
@@ -110,7 +112,7 @@ func localDone(op *rdmap.Op, err error) WCOp {
 func (u *upper) SendDone(op *rdmap.Op, err error) {
 	wc := WC{ID: op.ID, QP: (*QP)(u)}
 	if op.Kind == rdmap.OpLocal {
-		wc.Op = localDone(op, err)
+		wc.Op = localDone(op)
 	}
 	release(op.Ref)
 	if err == nil {
