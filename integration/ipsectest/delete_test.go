@@ -124,7 +124,12 @@ func deleteMatrix(t *testing.T, p *pair, version string, profile *profile.Profil
 	for _, h := range []*host{p.alpha, p.beta} {
 		st, _ := h.m.PeerStatus(p.other(h).Name())
 		t.Logf("%s: %+v", h.Name(), st.Counters)
-		if st.Live == nil || fmt.Sprintf("IKEv%d", st.Live.IKEVersion) != version {
+		// The SA carries data before the manager has read whose it is.
+		eventually(t, h.Name()+" knows what it lives under", func() bool {
+			st, _ = h.m.PeerStatus(p.other(h).Name())
+			return st.Live != nil
+		})
+		if fmt.Sprintf("IKEv%d", st.Live.IKEVersion) != version {
 			t.Errorf("%s lives under %+v, want %s", h.Name(), st.Live, version)
 		}
 		if st.Counters.DeletedByPeer == 0 || st.Counters.DeletedHere == 0 {
@@ -280,9 +285,12 @@ func outlive(t *testing.T, p *pair) {
 	if n := p.deleteBy(t, []*host{p.beta}); n != 1 {
 		t.Fatalf("%d children deleted", n)
 	}
-	eventually(t, "paused", func() bool { return c.Protection().Paused() })
-	eventually(t, "the SA is back for a sign of life", func() bool { return !c.Protection().Paused() })
-	st, _ := p.alpha.m.PeerStatus("beta")
+	// The pause itself may be over before a busy machine looks; that there was one is what is counted.
+	var st ipsec.Status
+	eventually(t, "the SA is back for a sign of life", func() bool {
+		st, _ = p.alpha.m.PeerStatus("beta")
+		return st.Counters.Initiations > 1 && !c.Protection().Paused()
+	})
 	if st.Counters.Initiations != 2 {
 		t.Errorf("%d attempts, want 2", st.Counters.Initiations)
 	}
@@ -333,7 +341,7 @@ func rebooted(t *testing.T, p *pair, profile *profile.Profile) {
 	p.echo(t, p.beta, nil)
 
 	begin := time.Now()
-	err := pingWithin(old, "is anybody there?", 50*time.Second)
+	err := pingWithin(old, "is anybody there?", patience)
 	var ne net.Error
 	if err == nil || errors.As(err, &ne) && ne.Timeout() || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) && !strings.Contains(err.Error(), "EOF") {
 		t.Errorf("the old stream: %v after %v, want a reset", err, time.Since(begin))
@@ -341,7 +349,7 @@ func rebooted(t *testing.T, p *pair, profile *profile.Profile) {
 	t.Logf("the old stream ended after %v: %v", time.Since(begin).Round(time.Millisecond), err)
 	begin = time.Now()
 	c := p.mustOpen(t, p.alpha)
-	if err := pingWithin(c, "again", 10*time.Second); err != nil {
+	if err := ping(c, "again"); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("a new one answered after %v", time.Since(begin).Round(time.Millisecond))

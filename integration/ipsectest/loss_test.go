@@ -108,6 +108,7 @@ func TestIdleStreamGetsItsSABackWhenItHasDataAndNotBefore(t *testing.T) {
 	if err := ping(c, "before"); err != nil {
 		t.Fatal(err)
 	}
+	p.acknowledged(t) // what is on its way yet would bring the SA back at once
 	before, err := p.alpha.m.PeerStatus("beta")
 	if err != nil {
 		t.Fatal(err)
