@@ -268,8 +268,8 @@ func TestGuardedHostForwardsNoClearDatagramsOfThePort(t *testing.T) {
 				receive(t, h.Host, netip.AddrPortFrom(h.at(), udpPort), c)
 				receive(t, h.Host, netip.AddrPortFrom(h.at(), udpPort+1), c)
 			}
-			// send sends three datagrams of the port and returns how many have come.
-			send := func(from, to *host) int {
+			// send sends three datagrams of the port and returns how many have come, of which want are waited for.
+			send := func(from, to *host, want int) int {
 				t.Helper()
 				for range 3 {
 					if err := sendDatagram(from.Host, netip.AddrPort{}, netip.AddrPortFrom(to.at(), udpPort)); err != nil {
@@ -281,6 +281,7 @@ func TestGuardedHostForwardsNoClearDatagramsOfThePort(t *testing.T) {
 					t.Fatal(err)
 				}
 				<-got[to]
+				eventually(t, fmt.Sprintf("%d datagrams come", want), func() bool { return len(got[to]) >= want })
 				pause(t, 50*time.Millisecond)
 				n := len(got[to])
 				for range n {
@@ -291,7 +292,7 @@ func TestGuardedHostForwardsNoClearDatagramsOfThePort(t *testing.T) {
 			both := func(want int) {
 				t.Helper()
 				for _, d := range [][2]*host{{left, right}, {right, left}} {
-					if n := send(d[0], d[1]); n != want {
+					if n := send(d[0], d[1], want); n != want {
 						t.Errorf("%s to %s by way of the router: %d datagrams came, want %d", d[0].Name(), d[1].Name(), n, want)
 					}
 				}

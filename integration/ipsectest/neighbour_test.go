@@ -367,7 +367,7 @@ func TestPeersOtherFamilyIsShut(t *testing.T) {
 	targets := map[string]netip.Addr{"IPv4-mapped": netip.AddrFrom16(p.beta.Addr().As16()), "translated": translated(p.beta)}
 	clearListener(t, p.beta.Host, netip.AddrPortFrom(netip.IPv6Unspecified(), port))
 	for what, to := range targets {
-		if err := tryClear(t, p.alpha.Host, netip.AddrPortFrom(to, port), 5*time.Second); err != nil {
+		if err := tryClear(t, p.alpha.Host, netip.AddrPortFrom(to, port), time.Minute); err != nil {
 			t.Errorf("%s, without guards: %v: the check cannot fail", what, err)
 		}
 	}
@@ -395,11 +395,11 @@ func TestPeersOtherFamilyIsShut(t *testing.T) {
 	}
 	for what, to := range targets {
 		before := stoppedInbound(t, p.beta)
-		if err := tryClear(t, p.alpha.Host, netip.AddrPortFrom(to, port), 300*time.Millisecond); err == nil {
-			t.Errorf("%s: beta has accepted it", what)
-		}
-		if stoppedInbound(t, p.beta) == before {
-			t.Errorf("%s: nothing was counted", what)
-		}
+		eventually(t, what+" is counted", func() bool {
+			if err := tryClear(t, p.alpha.Host, netip.AddrPortFrom(to, port), 300*time.Millisecond); err == nil {
+				t.Fatalf("%s: beta has accepted it", what)
+			}
+			return stoppedInbound(t, p.beta) > before
+		})
 	}
 }

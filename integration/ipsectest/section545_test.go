@@ -81,10 +81,13 @@ func TestPeerWithoutAnSAIsNotAnswered(t *testing.T) {
 		awaitWay(t, p.alpha.Host, p.beta.at())
 		answers := sentTo(t, p.beta, p.alpha.at(), p.kind)
 		before := stoppedInbound(t, p.beta)
-		if err := p.connect(t, p.alpha, time.Second); err == nil {
-			t.Error("a clear connection came up")
-		}
-		eventually(t, "the guard counts the clear packets", func() bool { return stoppedInbound(t, p.beta) > before })
+		// A busy machine may end an attempt before it has sent anything.
+		eventually(t, "the guard counts the clear packets", func() bool {
+			if err := p.connect(t, p.alpha, time.Second); err == nil {
+				t.Fatal("a clear connection came up")
+			}
+			return stoppedInbound(t, p.beta) > before
+		})
 		if n := answers(); len(n) > 0 {
 			t.Errorf("%d clear packets of the link were sent to a peer without an SA", len(n))
 		}
@@ -283,7 +286,7 @@ func TestStreamThroughAGatewaysTunnelIsRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 				g.load(t, id, true)
-				if err := viciCall(t, g.alpha, "initiate", message(t, "ike", "tunnel", "child", "tunnel", "timeout", "10000")); err != nil {
+				if err := viciCall(t, g.alpha, "initiate", message(t, "ike", "tunnel", "child", "tunnel", "timeout", "60000")); err != nil {
 					t.Fatal(err)
 				}
 				err := g.prepare(t)
@@ -295,7 +298,11 @@ func TestStreamThroughAGatewaysTunnelIsRefused(t *testing.T) {
 				refused, note := refusals()
 				end := g.pair.serve(t, g.alpha, note)
 				defer end()
-				_ = g.connect(t, g.beta, 3*time.Second)
+				within := patience
+				if kernel {
+					within = 3 * time.Second
+				}
+				_ = g.connect(t, g.beta, within)
 				if !kernel {
 					select {
 					case err := <-refused:
@@ -335,9 +342,14 @@ func TestControlAGatewayThatWasAskedForIsFlagged(t *testing.T) {
 		if err := ping(g.mustOpen(t, g.alpha), "by the gateway"); err != nil {
 			t.Fatal(err)
 		}
-		st, err := g.alpha.m.PeerStatus("beta")
-		if err != nil || st.Live == nil || st.Live.Gateway != g.gate.Addr().String() {
-			t.Errorf("status %+v, %v", st, err)
+		var st ipsec.Status
+		eventually(t, "the status says what the stream's SA is", func() (ok bool) {
+			var err error
+			st, err = g.alpha.m.PeerStatus("beta")
+			return err == nil && st.Live != nil
+		})
+		if st.Live.Gateway != g.gate.Addr().String() {
+			t.Errorf("status %+v", st)
 		}
 		sas, err := g.alpha.m.SAs(t.Context())
 		if err != nil || !slices.ContainsFunc(sas, func(sa charon.SA) bool {
