@@ -32,7 +32,7 @@ const allowAggressive = "i_dont_care_about_security_and_use_aggressive_mode_psk 
 const noCurves = "load = random nonce aes sha1 sha2 hmac kdf gmp pem pkcs1 x509 constraints pubkey kernel-libipsec kernel-netlink socket-default vici"
 
 // impatient configures strongSwan to repeat a packet only once.
-const impatient = "retransmit_tries = 1\nretransmit_timeout = 0.3"
+const impatient = "retransmit_tries = 2\nretransmit_timeout = 1"
 
 // authority is a certificate authority of a test.
 type authority struct {

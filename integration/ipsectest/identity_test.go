@@ -75,7 +75,7 @@ func (p *pair) loadImpostor(t *testing.T) {
 
 func (p *pair) becomeMallory(t *testing.T) {
 	t.Helper()
-	if err := viciCall(t, p.beta, "initiate", message(t, "ike", "evil", "child", "evil", "timeout", "10000")); err != nil {
+	if err := viciCall(t, p.beta, "initiate", message(t, "ike", "evil", "child", "evil", "timeout", "60000")); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -240,7 +240,7 @@ func TestIKEv1ChildrenThatAreTooManyEndAndTheStreamStays(t *testing.T) {
 	k := talk(p.alpha.mustDial(t, p.beta))
 	k.moves(t, 20)
 	_, first := live(t, p.alpha)
-	charonCall(t, p.alpha, "initiate", "ike", "beta", "child", "beta-out", "timeout", "10000")
+	charonCall(t, p.alpha, "initiate", "ike", "beta", "child", "beta-out", "timeout", "60000")
 	eventually(t, "another child is there, and one only", func() bool {
 		if installed(t, p.alpha, "beta-out") != 1 {
 			return false
