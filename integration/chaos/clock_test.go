@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,7 +49,7 @@ func TestClockOfStrongSwanStepsUnderVerifiedIO(t *testing.T) {
 			}
 			s.mustFlow(t, l)
 		}
-		s.deleteAtOnce(t, []*node.Node{s.alpha})
+		s.eventually(t, "a child is deleted", l, func(context.Context) bool { return s.deleteAtOnce(t, []*node.Node{s.alpha})["alpha"] > 0 })
 		s.awaitNewChild(t, l, old)
 		s.mustFlow(t, l)
 		for _, n := range s.nodes() {

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"os"
@@ -53,17 +54,24 @@ func TestKilledDaemonsAreNotQuoted(t *testing.T) {
 		})
 		return uri
 	}
+	// copies copies the disk over and over, so that data is on its way whenever somebody is killed.
 	copies := func(args ...string) (stop func()) {
 		t.Helper()
-		cmd := s.alpha.Command(t.Context(), "nbdcopy", args...)
-		cmd.WaitDelay = time.Second
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		return func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for ctx.Err() == nil {
+				cmd := s.alpha.Command(ctx, "nbdcopy", args...)
+				cmd.WaitDelay = time.Second
+				if cmd.Run() != nil {
+					return // its daemon was killed, for one
+				}
+			}
+		}()
+		stop = func() { cancel(); <-ended }
+		t.Cleanup(stop)
+		return stop
 	}
 	unanswered := func(n *node.Node) string {
 		t.Helper()
