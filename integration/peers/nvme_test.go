@@ -51,7 +51,7 @@ func TestNVMeHostOnAPeerIsServedInESPOnly(t *testing.T) {
 	rounds := 0
 	goesOn := func() {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), healTime)
 		defer cancel()
 		rounds++
 		data := s.beta.Canary().Bytes(64 << 10)

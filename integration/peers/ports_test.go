@@ -61,7 +61,11 @@ func TestPortsOfProgramsAreGuardedForAsLongAsTheyAreDeclared(t *testing.T) {
 	// covers it; beta refuses those to other ports, at which nobody listens.
 	stopped := func(port uint16, want bool) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		within := time.Second // of nothing
+		if !want {
+			within = healTime
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
 		c, err := s.alpha.Dial(ctx, netip.AddrPortFrom(s.beta.Addr(), port))
 		if err == nil {
