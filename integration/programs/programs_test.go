@@ -113,7 +113,7 @@ func listens(t *testing.T, port uint16, p *process) {
 	want := fmt.Sprintf(":%04X", port)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-tick.C {
+	for end := time.Now().Add(limit); time.Now().Before(end); <-tick.C {
 		for _, file := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6", "/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"} {
 			b, err := os.ReadFile(file)
 			if err != nil {
