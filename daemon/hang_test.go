@@ -305,9 +305,7 @@ func TestHungStorageIsOfferedWhenItAnswers(t *testing.T) {
 		}
 		return m
 	}
-	if e := state()["other"]; e.State != api.ExportReady {
-		t.Errorf("another export: %+v", e)
-	}
+	eventually(t, "another export is offered", func() bool { return state()["other"].State == api.ExportReady })
 	e := state()["disk"]
 	if e.State != api.ExportProblem {
 		t.Fatalf("it is offered: %+v", e)
@@ -327,7 +325,8 @@ func TestHungStorageIsOfferedWhenItAnswers(t *testing.T) {
 // meanwhile: not the configuration, nor another export.
 func TestStorageThatOpensSlowlyHoldsUpNobody(t *testing.T) {
 	dir, freeze, thaw := freezable(t)
-	h := newHost(t, "")
+	h := &host{t: t, offering: 2 * waitTime} // after that it does not take its time, but hangs
+	h.begin("")
 	t.Cleanup(thaw)
 	image := filepath.Join(dir, "disk.img")
 	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 1<<20)); err != nil {

@@ -166,6 +166,10 @@ func TestStreamsOfProgramsAreListedAndEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := own(h.api)
+	eventually(t, "what it has sent is acknowledged", func() bool {
+		list = own(h.api)
+		return len(list) != 1 || list[0].BytesOut == 1
+	})
 	if len(list) != 1 || list[0].Peer != "beta" || list[0].Service != "alice" || list[0].Transport != "tcp" || list[0].Protection != "loopback" ||
 		list[0].Program != strings.TrimSpace(string(comm)) || list[0].PID != int32(os.Getpid()) || list[0].BytesOut != 1 {
 		t.Errorf("%+v", list)

@@ -123,10 +123,12 @@ func TestSessionGoesByAllDeclaredPaths(t *testing.T) {
 			if want := map[string]string{"TCP": "tcp", "TCP and SCTP in UDP": "sctp-udp"}[name]; p["lan"].Transport != want {
 				t.Errorf("the further path is over %s", p["lan"].Transport)
 			}
-			for _, m := range []string{"ironwarp_session_path_connected", "ironwarp_session_path_reconnects_total"} {
-				if got := alpha.metric(m); got != "[127.0.1.2 beta : 1] [lan beta : 1]" {
-					t.Errorf("%s: %s", m, got)
-				}
+			if got := alpha.metric("ironwarp_session_path_connected"); got != "[127.0.1.2 beta : 1] [lan beta : 1]" {
+				t.Errorf("connected: %s", got)
+			}
+			// A path that was being made when it was cut may have come back more than once.
+			if got, want := alpha.metric("ironwarp_session_path_reconnects_total"), fmt.Sprintf("[127.0.1.2 beta : %d] [lan beta : %d]", p["127.0.1.2"].Reconnects, p["lan"].Reconnects); got != want {
+				t.Errorf("reconnects: %s, want %s", got, want)
 			}
 			stop()
 		})
@@ -198,13 +200,12 @@ func TestUndeclaredPathIsRefused(t *testing.T) {
 			beta.declareBy(alpha, "alpha", 1, strings.Replace(theirs, "local_address: 127.0.1.2\n", "", 1))
 			beta.export("disk", beta.image("disk.img", 1<<20), false)
 			alpha.attach("disk")
-			eventually(t, "the path is refused", func() bool { return alpha.paths()["lan"].Failures > 1 })
-			p := alpha.paths()["lan"]
-			if p.State == "connected" || p.Problem == nil || p.Writes+p.Reads > 0 {
+			eventually(t, "the path is refused", func() bool {
+				p := alpha.paths()["lan"]
+				return p.Failures > 1 && p.Problem != nil && beta.status().Refused > 0
+			})
+			if p := alpha.paths()["lan"]; p.State == "connected" || p.Writes+p.Reads > 0 {
 				t.Errorf("%+v", p)
-			}
-			if beta.status().Refused == 0 {
-				t.Error("beta has refused nothing")
 			}
 		})
 	}
@@ -228,8 +229,8 @@ func TestAttachingDoesNotWaitForAPathThatIsAway(t *testing.T) {
 	if took := time.Since(began); took > waitTime/4 {
 		t.Errorf("it took %v", took)
 	}
-	p := alpha.paths()
-	if p["127.0.2.2"].State != "connected" || p["127.0.9.9"].State == "connected" || p["127.0.9.9"].Problem == nil {
+	eventually(t, "what is wrong with the first path is told", func() bool { return alpha.paths()["127.0.9.9"].Problem != nil })
+	if p := alpha.paths(); p["127.0.2.2"].State != "connected" || p["127.0.9.9"].State == "connected" {
 		t.Errorf("%+v", p)
 	}
 	if d := alpha.status().Attachments[0]; d.State != api.AttachReady {
