@@ -367,7 +367,7 @@ func TestULPsAreToldNothingOfTheHost(t *testing.T) {
 	_, err := c.Attach(t.Context(), api.AttachRequest{Peer: "p", Export: "x", TimeoutSeconds: 2}, func(ev api.Event) { texts = append(texts, ev.Progress) })
 	says(t, err, api.CodeUnavailable, "cannot attach p/x: peer p is not reached now", "root of this host sees why")
 	texts = append(texts, err.Error())
-	_, err = c.Ping(t.Context(), api.PingRequest{Peer: "p", TimeoutSeconds: 2}, nil)
+	_, err = c.Ping(t.Context(), api.PingRequest{Peer: "p", TimeoutSeconds: 60}, nil)
 	says(t, err, api.CodeUnavailable, "peer p is not reached now")
 	texts = append(texts, err.Error())
 	for _, err := range []error{errOf(c.Offers(t.Context(), "q")), errOf(c.Peer(t.Context(), "q")), errOf(c.Peer(t.Context(), "nobody"))} {
@@ -377,7 +377,7 @@ func TestULPsAreToldNothingOfTheHost(t *testing.T) {
 	if err != nil || len(st.Peers) != 1 || st.Info.Config != "" {
 		t.Fatalf("%+v, %v", st, err)
 	}
-	_, err = h.api.Ping(t.Context(), api.PingRequest{Peer: "p", TimeoutSeconds: 2}, nil)
+	_, err = h.api.Ping(t.Context(), api.PingRequest{Peer: "p", TimeoutSeconds: 60}, nil)
 	says(t, err, api.CodeUnavailable, "connection refused") // to root
 	for _, text := range texts {
 		for _, hint := range []string{"refused", h.conf} {

@@ -103,7 +103,7 @@ func TestSocketOfADiskThatIsAwayIsNotAnothers(t *testing.T) {
 	alpha, beta, _ := pair(t, 1<<20)
 	path := filepath.Join(alpha.dir, "guest.sock")
 	attach := func(export string) error {
-		_, err := alpha.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: export, VhostUser: true, VhostSocket: path, TimeoutSeconds: 1}, nil)
+		_, err := alpha.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: export, VhostUser: true, VhostSocket: path}, nil)
 		return err
 	}
 	alpha.unlessLate("attached", func() error { return attach("disk") })

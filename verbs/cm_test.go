@@ -63,7 +63,8 @@ func TestRejectReachesTheDialler(t *testing.T) {
 func TestSilentAndGarbageClientsHoldUpNobody(t *testing.T) {
 	a, b := newEnd(t, Config{}), newEnd(t, Config{})
 	failed := make(chan error, 8)
-	ln := listen(t, b, ListenConfig{Setup: Setup{Timeout: 2 * time.Second}, OnFailed: func(_ transport.Flow, err error) { failed <- err }})
+	// The good client has that time, too.
+	ln := listen(t, b, ListenConfig{Setup: Setup{Timeout: 10 * time.Second}, OnFailed: func(_ transport.Flow, err error) { failed <- err }})
 	for _, say := range []string{"", "GET / HTTP/1.1\r\nHost: storage\r\n\r\n"} {
 		c, err := net.Dial("tcp", ln.Addr().String())
 		if err != nil {

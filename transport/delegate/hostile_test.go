@@ -24,7 +24,7 @@ func soon(t *testing.T, what string, f func()) {
 	go func() { f(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Fatalf("a program makes the daemon wait: %s", what)
 	}
 }
