@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -84,6 +85,7 @@ func (v *target) disks(cfg iscsitarget.Config, all ...lu.Medium) *portal {
 type ramDisk struct {
 	identity block.Identity
 	hold     chan struct{} // I/O ends when it is closed; nil: at once
+	held     atomic.Int32  // I/Os that have waited for that
 
 	mu   sync.Mutex // guards the fields below it
 	data []byte
@@ -111,6 +113,7 @@ func (q ramQueue) Do(op block.Op, buf []byte, off, n int64, _ block.Flags, done 
 		done.Complete(q.d.do(op, buf, off, n))
 		return true
 	}
+	q.d.held.Add(1)
 	go func() {
 		<-q.d.hold
 		done.Complete(q.d.do(op, buf, off, n))

@@ -174,19 +174,26 @@ func TestNVMeHostsWithoutEnd(t *testing.T) {
 			d := newRAMDisk()
 			d.hold = make(chan struct{})
 			q := v.nvmeQueue(v.subsystem(nvmetarget.Config{}, nil, d))
-			for range 33 {
+			const more = 33
+			for range more {
 				c := onDisk(q, nvme.Write, 1)
 				c.SetSGL(nvme.SGL{Type: nvme.DataBlockOffset, Length: 512})
 				if err := q.Send(append(c, make([]byte, 512)...)); err != nil {
 					return false
 				}
 			}
-			select {
-			case <-q.QP.Done():
-				return false
-			case <-time.After(2 * time.Second):
-				return true
+			tick := time.NewTicker(5 * time.Millisecond)
+			defer tick.Stop()
+			for late := time.After(patience); d.held.Load() < more; {
+				select {
+				case <-q.QP.Done():
+					return false
+				case <-late:
+					v.Fatalf("the queue has not ended, and %d commands are carried out", d.held.Load())
+				case <-tick.C:
+				}
 			}
+			return true
 		}},
 	)
 }
