@@ -273,6 +273,7 @@ func inviteError(err error) error {
 		{invite.ErrUnreachable, api.CodeUnavailable, "does `ironwarp peer invite` still wait there, and may its port be reached through firewalls? An invitation ends when it was used, expires or is cancelled"},
 		{invite.ErrTampered, api.CodeForbidden, "neither host has the other as a peer. Make another invitation, and find out who is between the hosts"},
 		{invite.ErrTranslated, api.CodeInvalid, "neither host has the other as a peer: IKE identities and guards need the hosts' own addresses"},
+		{invite.ErrLinkLocal, api.CodeInvalid, "neither host has the other as a peer: give both an address that is valid beyond the link, of the same family; `ip address` shows those of a host"},
 		{invite.ErrDeclined, api.CodeForbidden, "if the codes differed, somebody is between the hosts and knows the token: make another one, and carry it another way"},
 		{invite.ErrLost, api.CodeUnavailable, "make another invitation with `ironwarp peer invite`"},
 	} {

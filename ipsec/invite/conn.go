@@ -114,12 +114,18 @@ func (c *conn) addresses() (mine, theirs netip.Addr, err error) {
 // ErrTranslated means that something translates addresses between the hosts.
 var ErrTranslated = errors.New("something between the hosts translates their addresses, by which they are known as peers")
 
-// introduce exchanges Details. It fails as the connection does, and with ErrTranslated where the hosts see
-// different addresses.
+// ErrLinkLocal means that the connection has an address that means nothing without a link, which no peer's address names.
+var ErrLinkLocal = errors.New("the hosts reach each other by a link-local address, by which no peer is known")
+
+// introduce exchanges Details. It fails as the connection does, with ErrTranslated where the hosts see
+// different addresses, and with ErrLinkLocal.
 func (c *conn) introduce(own Host) (Partner, error) {
 	mine, theirs, err := c.addresses()
-	if err != nil {
+	switch {
+	case err != nil:
 		return Partner{}, err
+	case mine.IsLinkLocalUnicast() || theirs.IsLinkLocalUnicast(): // both hosts see it, so neither has to say it
+		return Partner{}, fmt.Errorf("%w: they are %s here and %s there", ErrLinkLocal, mine, theirs)
 	}
 	if err := c.send(kindDetails, details{own, mine, theirs}.append(nil)); err != nil {
 		return Partner{}, err

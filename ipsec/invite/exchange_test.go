@@ -514,6 +514,71 @@ func TestTranslatedAddressesAreRefused(t *testing.T) {
 	}
 }
 
+// addressed is a connection between other addresses.
+type addressed struct {
+	net.Conn
+	local, remote string
+}
+
+func (a addressed) LocalAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(a.local))
+}
+func (a addressed) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(a.remote))
+}
+
+// TestLinkLocalAddressesAreRefused: a host whose connection comes from such an address, or ends at one, would be a peer that
+// nobody can dial, as no peer's address has a zone. Both hosts learn why.
+func TestLinkLocalAddressesAreRefused(t *testing.T) {
+	k, err := deriveKeys(newToken(t, soon(), alpha, loopback), nil, hello{}, share{}, share{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		joiner, inviter string
+		want            error
+	}{
+		{"[2001:db8::2]:40000", "[2001:db8::1]:7473", nil},
+		{"[fe80::2%eth0]:40000", "[2001:db8::1]:7473", ErrLinkLocal},
+		{"[2001:db8::2]:40000", "[fe80::1%eth1]:7473", ErrLinkLocal},
+		{"169.254.0.2:40000", "192.0.2.1:7473", ErrLinkLocal},
+	} {
+		here, there := connected(t)
+		i := &conn{Conn: addressed{here, c.inviter, c.joiner}, role: inviter, keys: k}
+		j := &conn{Conn: addressed{there, c.joiner, c.inviter}, role: joiner, keys: k}
+		said := make(chan error, 1)
+		go func() {
+			_, err := i.introduce(alpha)
+			said <- err
+		}()
+		_, err := j.introduce(beta)
+		if theirs := <-said; !errors.Is(err, c.want) || !errors.Is(theirs, c.want) {
+			t.Errorf("%s to %s: the joiner says %v, the inviter %v; want: %v", c.joiner, c.inviter, err, theirs, c.want)
+		}
+	}
+}
+
+// connected are both ends of a connection over loopback.
+func connected(t *testing.T) (a, b net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if a, err = net.Dial("tcp", l.Addr().String()); err == nil {
+		b, err = l.Accept()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		a.Close()
+		b.Close()
+	})
+	return a, b
+}
+
 // TestFloodsKeepNobodyOut: a thousand connections that are silent, slow, too long or garbage, then the joiner.
 func TestFloodsKeepNobodyOut(t *testing.T) {
 	a, b := newParty(alpha, yes), newParty(beta, yes)

@@ -69,7 +69,7 @@ func (t Token) check() error {
 		return fmt.Errorf("%w: it has %d addresses, and needs 1 to %d", ErrToken, len(t.Addresses), MaxAddresses)
 	}
 	for _, a := range t.Addresses {
-		if !isHost(a) {
+		if !isHost(a) || a.IsLinkLocalUnicast() { // on another host it is on no link, or on another
 			return fmt.Errorf("%w: its address %s is not that of one host", ErrToken, a)
 		}
 	}

@@ -99,6 +99,8 @@ func TestTokenThatNoHostMakesIsRefused(t *testing.T) {
 		"multicast":        func(k *Token) { k.Addresses = []netip.Addr{netip.MustParseAddr("224.0.0.1")} },
 		"unspecified":      func(k *Token) { k.Addresses = []netip.Addr{netip.IPv4Unspecified()} },
 		"IPv4 in IPv6":     func(k *Token) { k.Addresses = []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.1")} },
+		"link-local":       func(k *Token) { k.Addresses = []netip.Addr{here, netip.MustParseAddr("fe80::1")} },
+		"IPv4 link-local":  func(k *Token) { k.Addresses = []netip.Addr{netip.MustParseAddr("169.254.0.1")} },
 		"no port":          func(k *Token) { k.Port = 0 },
 		"no time":          func(k *Token) { k.Expires = time.Unix(0, 0) },
 		"escape sequence":  func(k *Token) { k.Inviter.Name = "\x1b[2Jalpha" },
