@@ -138,9 +138,23 @@ func (s *Session) Do(ctx context.Context, lun byte, cdb, out, in []byte) (scsi.S
 		head.Read, head.Write = len(in) > 0, len(out) > 0
 		head.ReadTag, head.WriteTag = mr.STag(), mr.STag()
 	}
+	return s.carryOut(ctx, head, k, nil)
+}
+
+// DoImmediate carries out a command all of whose data, out, are in its message. It fails as Do does.
+func (s *Session) DoImmediate(ctx context.Context, lun byte, cdb, out []byte) (scsi.Status, error) {
+	s.itt++
+	k := iscsi.Command{Final: true, Attr: iscsi.Simple, ITT: s.itt, CmdSN: s.cmdSN, ExpStatSN: s.statSN, Write: true, EDTL: uint32(len(out)), LUN: [8]byte{0, lun}}
+	copy(k.CDB[:], cdb)
+	s.cmdSN++
+	return s.carryOut(ctx, iser.Header{}, k, out)
+}
+
+// carryOut sends a command, and waits for its response.
+func (s *Session) carryOut(ctx context.Context, head iser.Header, k iscsi.Command, immediate []byte) (scsi.Status, error) {
 	var h iscsi.BHS
 	k.Put(&h)
-	if err := s.i.Send(head, &h, nil); err != nil {
+	if err := s.i.Send(head, &h, immediate); err != nil {
 		return 0, err
 	}
 	h, _, err := s.answer(ctx, iscsi.OpResponse)
