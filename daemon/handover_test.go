@@ -212,6 +212,55 @@ func TestNBDClientsOutliveTheDaemon(t *testing.T) {
 	_ = beta
 }
 
+// TestMoreNBDClientsThanSystemdKeeps: of more clients than there is room for, on several disks, those that have room go on with the next
+// daemon. The others are disconnected, which the log says of each, and may connect again.
+func TestMoreNBDClientsThanSystemdKeeps(t *testing.T) {
+	const disks, each, room, size = 3, 88, 256, 512 // a disk has 128 clients at most
+	sd := newSystemd(t)
+	alpha, beta := newHost(t, ""), newHost(t, "")
+	link(t, alpha, beta)
+	var clients []*nbdtest.Client
+	for d := range disks {
+		name := fmt.Sprintf("disk%d", d)
+		beta.export(name, beta.image(name+".img", 1<<20), false)
+		clients = append(clients, alpha.attach(name))
+		for range each - 1 {
+			clients = append(clients, alpha.nbd(name))
+		}
+	}
+	content := func(i int) []byte { return bytes.Repeat(binary.BigEndian.AppendUint64(nil, uint64(i)), size/8) }
+	for i, c := range clients {
+		ok(t, c, cmdWrite, uint64(i%each)*size, size, content(i))
+	}
+	alpha.stop()
+	if n := sd.count(); n != 2*room {
+		t.Errorf("systemd has %d descriptors; want: %d", n, 2*room)
+	}
+	alpha.passed = sd.passed()
+	alpha.start()
+	goOn := 0
+	for i, c := range clients {
+		r, err := c.Do(0, cmdRead, uint64(i%each)*size, size, nil)
+		switch {
+		case err != nil:
+		case r.Error == 0 && bytes.Equal(r.Data, content(i)):
+			goOn++
+		default:
+			t.Errorf("client %d: %+v", i, r)
+		}
+	}
+	if n := strings.Count(alpha.log.String(), "an NBD client has to connect again"); goOn != room || n != len(clients)-room {
+		t.Errorf("%d clients go on, and the log says of %d that they do not; want: %d and %d", goOn, n, room, len(clients)-room)
+	}
+	eventually(t, "systemd keeps nothing that was taken over", func() bool { return sd.count() == 0 })
+	for d := range disks {
+		name := fmt.Sprintf("disk%d", d)
+		if r, err := alpha.nbd(name).Do(0, cmdRead, 0, size, nil); err != nil || r.Error != 0 || !bytes.Equal(r.Data, content(d*each)) {
+			t.Errorf("a new client of %s: %+v, %v", name, r, err)
+		}
+	}
+}
+
 // TestClientsThatCannotGoOn: what is kept of a client is checked by who takes it over. Those that are refused are disconnected and
 // forgotten, and the disk serves others.
 func TestClientsThatCannotGoOn(t *testing.T) {

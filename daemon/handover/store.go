@@ -139,7 +139,7 @@ func (c *client) refused(err error) error {
 func (s *Store) Keep(disk string, nc net.Conn, h nbd.Handed) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.kept == maxClients {
+	if s.kept+len(s.waiting) >= maxClients { // those that wait are in systemd's store still, which says nothing when it is full
 		return fmt.Errorf("%d clients are kept already", maxClients)
 	}
 	sc, ok := nc.(syscall.Conn)
