@@ -120,6 +120,27 @@ func TestMachineThatGetsStuckInBootIsStartedAgain(t *testing.T) {
 	}
 }
 
+// A kernel that says that a processor is stuck is given up at once, but for the last time: it may be slow. What it says
+// once the script has begun is the script's business.
+func TestMachineThatSaysThatItIsStuckIsStartedAgain(t *testing.T) {
+	says := `printf 'watchdog: BUG: soft loc'; printf 'kup - CPU#1 stuck for 26s!'`
+	for _, program := range []string{
+		strings.NewReplacer("STUCK", "2", "HOW", "{ "+says+"; exec sleep 1000; }").Replace(fakeQEMU),
+		strings.NewReplacer("STUCK", "2", "HOW", "{ "+says+"; exec sleep 1000; }", "touch", says+"; touch").Replace(fakeQEMU),
+		strings.NewReplacer("STUCK", "0", "HOW", "exit 1", "echo 7", says+"; echo 7").Replace(fakeQEMU),
+	} {
+		bin, out := t.TempDir(), t.TempDir()
+		if err := os.WriteFile(filepath.Join(bin, "qemu-system-x86_64"), []byte(program), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+		r, err := (&Image{dir: t.TempDir()}).Run(t.Context(), out, "", Options{Boot: time.Hour, Timeout: time.Minute})
+		if err != nil || r.Status != 7 {
+			t.Errorf("status %d, %v, of\n%s", r.Status, err, program)
+		}
+	}
+}
+
 // By it continuous integration distinguishes a mirror that is away from a broken build.
 func TestKernelThatCannotBeFetchedIsNamed(t *testing.T) {
 	if _, _, err := identify(t.Context()); err != nil {
