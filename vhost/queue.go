@@ -42,8 +42,8 @@ type runner struct {
 
 	mu   sync.Mutex // guards the fields below it
 	ring ring
-	mem  *memory
-	out  int // requests that were taken and not given back, and one while the first goroutine runs
+	mem  *memory // nil once all has ended
+	out  int     // requests that were taken and not given back, and one while the first goroutine runs
 	free *request
 
 	endedMu  sync.Mutex // guards the fields below it; innermost
@@ -302,7 +302,7 @@ func (r *runner) giveBack() {
 		select {
 		case <-r.wake:
 		case <-r.over:
-			r.mem.release() // unlocked: the first goroutine has ended
+			r.releaseMemory()
 			return
 		}
 		if err := r.giveBackEnded(); err != nil {
@@ -403,10 +403,22 @@ func (r *runner) countEnded(n int) {
 	}
 }
 
-// relocate moves the ring to other memory. It fails if not all of it is there.
+// releaseMemory gives the memory up, after all has ended.
+func (r *runner) releaseMemory() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mem.release()
+	r.mem = nil
+}
+
+// relocate moves the ring to other memory. It fails if not all of it is there. A queue that has
+// ended by itself, of a front end that is being ended for that, needs none.
 func (r *runner) relocate(mem *memory, at vringAddr) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.mem == nil {
+		return nil
+	}
 	if err := r.ring.relocate(mem, at); err != nil {
 		return err
 	}
