@@ -36,7 +36,7 @@ type frontend struct {
 	cancel context.CancelFunc
 	gone   atomic.Bool // its memory is touched no more
 
-	placing atomic.Int64 // goroutines of the device that place data in its memory
+	touching atomic.Int64 // goroutines that place data in its memory, or use the rings there
 
 	features uint64 // of the disk, all that there are
 	proto    uint64 // chosen
@@ -68,8 +68,22 @@ func newFrontend(ctx context.Context, s *Server, nc socket) *frontend {
 	return f
 }
 
-// fail ends the front end. Its memory is not touched any more once it is hung up on: what is
-// being placed there has been placed before.
+// touch reports whether the front end's memory may be touched: then touched follows, before
+// which nobody hangs up on the front end.
+func (f *frontend) touch() bool {
+	f.touching.Add(1)
+	if f.gone.Load() {
+		f.touching.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (f *frontend) touched() { f.touching.Add(-1) }
+
+// fail ends the front end. Its memory is not touched any more once it is hung up on, when it may
+// have another back end, which finds there what is under way: what is being placed there has been
+// placed before.
 func (f *frontend) fail(err error) {
 	f.errMu.Lock()
 	if f.err == nil {
@@ -77,7 +91,7 @@ func (f *frontend) fail(err error) {
 	}
 	f.errMu.Unlock()
 	f.gone.Store(true)
-	for f.placing.Load() > 0 {
+	for f.touching.Load() > 0 {
 		runtime.Gosched()
 	}
 	f.cancel()

@@ -167,9 +167,10 @@ func (r *runner) takeAll() error {
 func (r *runner) popRequest() (*request, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.isStopping() {
+	if r.isStopping() || !r.f.touch() {
 		return nil, nil
 	}
+	defer r.f.touched()
 	q := r.free
 	if q == nil {
 		q = &request{r: r}
@@ -195,6 +196,10 @@ func (r *runner) popRequest() (*request, error) {
 func (r *runner) rearm() (more bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.f.touch() {
+		return false, nil
+	}
+	defer r.f.touched()
 	ring := r.ring
 	err = guarded(func() error { more = ring.rearm(); return nil })
 	return more && !r.isStopping(), err
@@ -353,8 +358,9 @@ func (r *runner) endPiece(p *piece) (done bool, err error) {
 	switch {
 	case p.errno != 0:
 		p.req.fail(p.errno)
-	case p.req.op == block.OpRead && !r.f.gone.Load():
-		if done, err = p.deliver(); !done {
+	case p.req.op == block.OpRead && r.f.touch():
+		done, err = p.deliver()
+		if r.f.touched(); !done {
 			return false, nil
 		}
 	}
@@ -367,8 +373,8 @@ func (r *runner) endPiece(p *piece) (done bool, err error) {
 func (r *runner) pushAll(list *request) (n int, call bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ring, gone := r.ring, r.f.gone.Load()
-	if !gone {
+	ring := r.ring
+	if r.f.touch() {
 		err = guarded(func() error {
 			for q := list; q != nil; q = q.next {
 				if q.status != nil {
@@ -379,6 +385,7 @@ func (r *runner) pushAll(list *request) (n int, call bool, err error) {
 			call = ring.publish()
 			return nil
 		})
+		r.f.touched()
 	}
 	for q := list; q != nil; n++ {
 		next := q.next

@@ -52,8 +52,8 @@ func (t *target) admit(refuse bool) bool {
 // data is copied by the front end's own goroutine for a while.
 func (p *piece) Place(at uint64, b []byte) bool {
 	f := p.req.r.f
-	f.placing.Add(1)
-	defer f.placing.Add(-1)
+	f.touching.Add(1)
+	defer f.touched()
 	t, began := &p.to, sinceStart()
 	if !t.admit(f.gone.Load() || f.srv.faultBudget.isSpent(began)) {
 		return false
