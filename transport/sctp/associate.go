@@ -50,7 +50,7 @@ func (t *tcb) initAck(now time.Duration, c chunk) {
 	case len(p.cookie) == 0:
 		cause = assoc.Cause{Code: assoc.CauseMissingParameter, Info: []byte{0, 0, 0, 1, 0, byte(paramCookie)}}
 	case len(p.hostName) > 0:
-		cause = assoc.Cause{Code: assoc.CauseUnresolvableAddress, Info: p.hostName}
+		cause = assoc.Cause{Code: assoc.CauseUnresolvableAddress, Info: append([]byte(nil), p.hostName...)}
 	case len(p.cookie) > maxCookie || len(p.cookie)+chunkHeaderLen+headerLen > t.size:
 		cause = assoc.Cause{Code: assoc.CauseOutOfResource}
 	}

@@ -1,7 +1,9 @@
 package sctp
 
 import (
+	"bytes"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"testing"
@@ -102,6 +104,29 @@ func TestInitAcksThatAreRefused(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// What an INIT ACK is refused for is told, to the peer and here, as it came, whatever is read
+// into the packet's memory meanwhile.
+func TestRefusedInitAckIsKept(t *testing.T) {
+	var x tcb
+	x.init(simSettings(0, rand.New(rand.NewPCG(1, 1))))
+	x.associate(1)
+	params := appendParam(appendParam(nil, paramCookie, []byte("cookie!!")), paramHostName, []byte("host"))
+	i := initChunk{tag: 77, rwnd: 1 << 16, out: 4, in: 4, tsn: 1, params: params}
+	read := i.append(nil, typeInitAck)
+	x.input(2, read, false)
+	for i := range read {
+		read[i] = 0xaa
+	}
+	want := appendParam(nil, paramHostName, []byte("host"))
+	var refused *assoc.AbortError
+	if !errors.As(x.err, &refused) || !bytes.Equal(refused.Cause.Info, want) {
+		t.Errorf("the association has ended by %+v", x.err)
+	}
+	if x.want&sendAbort == 0 || !bytes.Equal(x.abort.Info, want) {
+		t.Errorf("the peer is told %x, not %x", x.abort.Info, want)
 	}
 }
 
