@@ -250,12 +250,12 @@ func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig
 	if err != nil {
 		return fail(err)
 	}
-	a.delivering = true // not before there is a Receiver
+	a.t.associate(e.now()) // one that has not begun would pass for one that has ended
+	a.delivering = true    // not before there is a Receiver
 	a.mu.Unlock()
 	recv := d.Receiver(a)
 	a.mu.Lock()
 	a.recv, a.delivering = recv, false
-	a.t.associate(e.now())
 	a.deliverAndUnlock(false)
 	select {
 	case <-a.up:

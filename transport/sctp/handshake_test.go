@@ -433,6 +433,46 @@ func TestDialFails(t *testing.T) {
 	})
 }
 
+// An association that is being dialled has begun when its Receiver is made: a late packet of the
+// one before it, between the same ports, does not end it, and the end of the endpoint does, with
+// the reason.
+func TestAssociationHasBegunWhenItsReceiverIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWires(1)
+		a, b := w.endpoint(addrA, Config{}), w.endpoint(addrB, Config{Accept: to(bubbleInbox())})
+		defer b.Close()
+		defer a.Close()
+		x, err := a.Dial(t.Context(), b.Addr(), DialConfig{LocalPort: 7, Receiver: func(*Assoc) assoc.Receiver {
+			p := packet(appendAbort(appendHeader(nil, DefaultPort, 7, 0x1234), flagT, assoc.Cause{}))
+			p.seal()
+			r := newDemux(a)
+			r.now = a.now()
+			r.packet(b.Addr(), p)
+			r.finish()
+			return bubbleInbox()
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st := x.State(); st != "ESTABLISHED" {
+			t.Error(st)
+		}
+		closed := make(chan struct{})
+		_, err = a.Dial(t.Context(), b.Addr(), DialConfig{Receiver: func(*Assoc) assoc.Receiver {
+			go func() {
+				defer close(closed)
+				a.Close()
+			}()
+			synctest.Wait() // until it waits for the end of this one
+			return bubbleInbox()
+		}})
+		if !errors.Is(err, &assoc.AbortError{Local: true, Cause: assoc.Cause{Code: assoc.CauseUserAbort}}) {
+			t.Errorf("the endpoint is closed: %v", err)
+		}
+		<-closed
+	})
+}
+
 // RFC 9260 section 9.2: what was queued arrives before the end, whichever end
 // begins, or both; nothing more may be sent.
 func TestShutdown(t *testing.T) {
