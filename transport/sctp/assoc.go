@@ -175,6 +175,15 @@ func (a *Assoc) removeLocked() {
 	if e.byAddr[a.key] == a {
 		delete(e.byAddr, a.key)
 	}
+	e.ending[a] = true
+}
+
+// overLocked closes done: its Receiver has been told.
+func (a *Assoc) overLocked() {
+	close(a.done)
+	a.ep.mu.Lock()
+	defer a.ep.mu.Unlock()
+	delete(a.ep.ending, a)
 }
 
 // movedLocked records the peer's new UDP port (RFC 6951 section 5.4). Its packet has the
@@ -227,7 +236,7 @@ func (a *Assoc) handOverLocked(reader bool) {
 			if a.own != nil { // not here: its reader may be who calls, and the close waits for that
 				a.ep.wg.Go(a.own.close) // unlocked: it never changes again
 			}
-			close(a.done)
+			a.overLocked()
 		}
 		if unheld > 0 {
 			a.t.release(unheld)

@@ -5,7 +5,9 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"testing/synctest"
 
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 )
 
@@ -90,4 +92,54 @@ func TestTheLastPacketLeavesBeforeTheEndIsTold(t *testing.T) {
 		}
 		<-b.Done()
 	}
+}
+
+// lateTold is a Receiver that takes its time when it is told of the end.
+type lateTold struct {
+	*assoctest.Inbox
+	began, let chan struct{}
+}
+
+func (r lateTold) Event(e assoc.Event) {
+	if e.Kind == assoc.EventDown {
+		close(r.began)
+		<-r.let
+	}
+}
+
+// An endpoint that is closed calls nobody any more, nor does it call the Receiver of an association
+// that has ended just before.
+func TestEndpointIsClosedWhenReceiversHaveBeenTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWires(1)
+		a, b := w.endpoint(addrA, Config{}), w.endpoint(addrB, Config{Accept: to(bubbleInbox())})
+		defer b.Close()
+		r := lateTold{bubbleInbox(), make(chan struct{}), make(chan struct{})}
+		x, err := a.Dial(t.Context(), b.Addr(), DialConfig{Receiver: func(*Assoc) assoc.Receiver { return r }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go x.Abort("enough")
+		<-r.began
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			a.Close()
+		}()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("the endpoint is closed, and a Receiver is being called")
+		default:
+		}
+		close(r.let)
+		<-closed
+		<-x.Done()
+		synctest.Wait()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if n := len(a.ending); n != 0 {
+			t.Errorf("the endpoint keeps %d associations that are over", n)
+		}
+	})
 }

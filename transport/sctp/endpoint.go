@@ -36,6 +36,7 @@ type Endpoint struct {
 	over   bool         // no association begins any more
 	byTag  map[uint32]*Assoc
 	byAddr map[addrKey]*Assoc
+	ending map[*Assoc]bool // out of the other maps, and not over: their Receivers are being told
 
 	counts counters
 }
@@ -119,6 +120,7 @@ func newEndpoint(sock carrier, cfg Config) *Endpoint {
 		closed:   make(chan struct{}),
 		byTag:    make(map[uint32]*Assoc),
 		byAddr:   make(map[addrKey]*Assoc),
+		ending:   make(map[*Assoc]bool),
 		signer:   signer{random: randomBytes},
 	}
 	e.cfg.Store(&map[netip.Addr]*Config{{}: &cfg})
@@ -315,12 +317,12 @@ func (e *Endpoint) lockNew(cfg *Config, local netip.Addr, remote netip.AddrPort,
 	return a, nil
 }
 
-// shut lets no association begin any more, and returns the existing ones.
+// shut lets no association begin any more, and returns those that are not over.
 func (e *Endpoint) shut() []*Assoc {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.over = true
-	return slices.Collect(maps.Values(e.byTag))
+	return slices.AppendSeq(slices.Collect(maps.Values(e.byTag)), maps.Keys(e.ending))
 }
 
 // Accept waits for the next association that a peer has set up and that has not ended
