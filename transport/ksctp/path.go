@@ -185,15 +185,17 @@ func (a *Assoc) startDeadTimer() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.deadTimer == nil && !a.ending {
-		a.deadTimer = time.AfterFunc(a.c.DeadAfter, a.expireDead)
+		ups := a.ups
+		a.deadTimer = time.AfterFunc(a.c.DeadAfter, func() { a.expireDead(ups) })
 	}
 }
 
-// expireDead ends an association none of whose paths has worked for Config.DeadAfter.
-func (a *Assoc) expireDead() {
+// expireDead ends an association none of whose paths has worked for Config.DeadAfter: none has
+// come back up since that began, when ups had.
+func (a *Assoc) expireDead(ups int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.deadTimer != nil {
+	if a.ups == ups {
 		a.failLocked(fmt.Errorf("%w for %v", assoc.ErrPeerUnreachable, a.c.DeadAfter))
 	}
 }

@@ -10,10 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mdlayher/socket"
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/internal/sockio"
 	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 )
 
 func unhex(t testing.TB, s string) []byte {
@@ -225,6 +227,44 @@ func TestWhatIsSentInVainIsCountedByLooks(t *testing.T) {
 			t.Errorf("look %d: %v, %d, want %v, %d", i+1, heard, times, c.heard, c.times)
 		}
 	}
+}
+
+// A path that comes back when the time for that is just over, before the association has been
+// ended for it, has come back: when it goes again, it has all the time again.
+func TestPathThatComesBackJustInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fds[1])
+		conn, err := socket.New(fds[0], "pair")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		a := &Assoc{conn: conn, c: Config{Params: assoc.Params{DeadAfter: time.Minute}}, done: make(chan struct{}), peer: make([]netip.AddrPort, 1)}
+		a.room.L = &a.mu
+		a.rx.recv, a.rx.wake = assoctest.NewInbox(), make(chan struct{}, 1)
+		dead := func() bool {
+			synctest.Wait()
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return a.ending
+		}
+		a.startDeadTimer()
+		first := a.deadTimer // unlocked: nobody else has it
+		a.pathChanged(netip.AddrPort{}, pathAvailable)
+		a.startDeadTimer()
+		first.Reset(0) // it had run out, and comes late
+		if dead() {
+			t.Error("the association ends though a path has come back")
+		}
+		<-time.After(time.Minute)
+		if !dead() {
+			t.Error("the association does not end")
+		}
+	})
 }
 
 // What is known of a path is forgotten, and takes no more than so much memory.
