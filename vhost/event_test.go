@@ -2,6 +2,7 @@ package vhost
 
 import (
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -69,6 +70,45 @@ func TestCountersOfTheNextFrontEnd(t *testing.T) {
 	if err := <-told; err != nil {
 		t.Error(err)
 	}
+}
+
+// A front end can have a counter wait when it has come, before the guest is told by it. Whoever
+// receives its messages does not wait then: there would be nobody left to see that it hangs up. The
+// queue waits, until there is room or the front end is gone.
+func TestNewCounterThatWaits(t *testing.T) {
+	fd, newOne := counter(t)
+	e := newOne()
+	fill(t, fd)
+	q := &queue{runner: &runner{f: &frontend{}, wake: make(chan struct{}, 1), out: 1}}
+	r := q.runner
+	set := make(chan struct{})
+	go func() {
+		defer close(set)
+		q.setCall(e)
+	}()
+	select {
+	case <-set:
+	case <-time.After(10 * time.Second):
+		t.Error("who receives the front end's messages waits")
+		e.drain()
+		<-set
+		return
+	}
+	<-r.wake
+	told := make(chan error)
+	go func() { told <- r.giveBackEnded() }()
+	for r.callSignal.to.Load() == nil {
+	}
+	for range 2 {
+		r.callSignal.unblock()
+	}
+	if err := <-told; err != nil {
+		t.Error(err)
+	}
+	if n := read(t, fd); n != 1 || r.out != 1 { // unlocked: it is nobody else's
+		t.Errorf("the guest is told %d times, and %d have not ended", n, r.out)
+	}
+	q.setCall(nil)
 }
 
 func counter(t *testing.T) (fd int, newOne func() *event) {

@@ -482,13 +482,7 @@ func (f *frontend) setEvent(m *message) error {
 	case setVringErr:
 		e.close() // what is wrong ends the front end, which it sees
 	case setVringCall:
-		old := q.call
-		q.call = e
-		if q.runner != nil {
-			q.runner.call.Store(e)
-			err = e.signal() // nobody was told of what ended before
-		}
-		old.close()
+		q.setCall(e)
 	case setVringKick:
 		if e == nil {
 			return broken("queue %d is to be polled, which was not offered", q.index)

@@ -40,11 +40,12 @@ type runner struct {
 	wake       chan struct{} // capacity 1: there is something for the second goroutine
 	over       chan struct{} // closed when all that was taken has been given back
 
-	mu   sync.Mutex // guards the fields below it
-	ring ring
-	mem  *memory // nil once all has ended
-	out  int     // requests that were taken and not given back, and one while the first goroutine runs
-	free *request
+	mu     sync.Mutex // guards the fields below it
+	ring   ring
+	mem    *memory // nil once all has ended
+	out    int     // requests that were taken and not given back, one while the first goroutine runs, and one for recall
+	recall bool    // call is another: nobody was told by it of what ended before
+	free   *request
 
 	endedMu  sync.Mutex // guards the fields below it; innermost
 	done     *piece
@@ -63,6 +64,38 @@ func (f *frontend) start(q *queue, ring ring, log *region) {
 	q.kick.resume()
 	f.running.Go(r.giveBack)
 	f.running.Go(r.takeRequests)
+}
+
+// setCall sets what wakes the guest. The queue's own goroutine tells it that way: the front end
+// can have any write to its counter wait, even of one that did not when it came.
+func (q *queue) setCall(e *event) {
+	old := q.call
+	q.call = e
+	if r := q.runner; r != nil {
+		r.call.Store(e)
+		r.tellAnew()
+	}
+	old.close()
+}
+
+// tellAnew has the second goroutine tell the guest, unless all has ended.
+func (r *runner) tellAnew() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.out > 0 && !r.recall {
+		r.recall = true
+		r.out++
+		r.wakeGiver()
+	}
+}
+
+// takeRecall reports, once, whether the guest is to be told.
+func (r *runner) takeRecall() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := r.recall
+	r.recall = false
+	return was
 }
 
 // stop takes no more requests. Those that were taken end.
@@ -336,10 +369,17 @@ func (r *runner) giveBackEnded() (err error) {
 	list := r.finished
 	r.finished = nil
 	r.endedMu.Unlock()
-	if list == nil {
+	n, call, perr := 0, r.takeRecall(), error(nil)
+	if call {
+		n = 1
+	}
+	if list != nil {
+		ended, due, lerr := r.pushAll(list)
+		n, call, perr = n+ended, call || due, lerr
+	}
+	if n == 0 {
 		return err
 	}
-	n, call, perr := r.pushAll(list)
 	if call {
 		if serr := r.callSignal.signal(r.call.Load()); err == nil {
 			err = serr
