@@ -1,5 +1,12 @@
 package sctpadapt
 
+import "github.com/ironwarp/ironwarp/ddp/enhanced"
+
+// Open begins a session of ours that is to ask for this, and sends nothing. It fails as Initiate does before that.
+func (m *Mux) Open(asked *enhanced.Data) (*Stream, error) {
+	return m.open(asked, enhanced.Agreed{}, nil)
+}
+
 // AcceptNow is Accept that does not wait.
 func (m *Mux) AcceptNow() *Request {
 	select {

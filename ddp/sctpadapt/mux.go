@@ -182,15 +182,13 @@ func (m *Mux) Initiate(ctx context.Context, o Session) (*Stream, error) {
 	if err != nil {
 		return fail(err)
 	}
-	s, err := m.open()
+	s, err := m.open(c.Enhanced, agreed, b)
 	if errors.Is(err, ErrMuxClosed) {
 		err = m.closed()
 	}
 	if err != nil {
 		return fail(err)
 	}
-	s.asked, s.agreed = c.Enhanced, agreed
-	s.tap.SetRequest(b)
 	if err := s.sendFirst(b); err != nil {
 		s.Close()
 		return fail(err)
@@ -216,8 +214,9 @@ func (m *Mux) closed() error {
 	return fmt.Errorf("%w: %w", ErrMuxClosed, lost(m.ended))
 }
 
-// open finds a pair of streams for a session of ours.
-func (m *Mux) open() (*Stream, error) {
+// open finds a pair of streams for a session of ours that the Initiate b is to begin. What b asks
+// for is known from the start: the peer may answer before it is asked.
+func (m *Mux) open(asked *enhanced.Data, agreed enhanced.Agreed, b []byte) (*Stream, error) {
 	n := m.pairs()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -232,7 +231,10 @@ func (m *Mux) open() (*Stream, error) {
 		if int(id) >= n || m.streams[id] != nil || m.used[id] && m.assoc.Outstanding(id) > 0 {
 			continue
 		}
-		return m.addLocked(id, stateInitiated), nil
+		s := m.addLocked(id, stateInitiated)
+		s.asked, s.agreed = asked, agreed
+		s.tap.SetRequest(b)
+		return s, nil
 	}
 	return nil, ErrNoStream
 }

@@ -421,3 +421,24 @@ func TestTooLongSegments(t *testing.T) {
 	}
 	s.Close()
 }
+
+// An answer that comes before its Initiate has been sent is judged by what that is going to ask
+// for.
+func TestAnswerBeforeTheInitiate(t *testing.T) {
+	f := newFake(t, sctpadapt.Config{}, true)
+	s, err := f.mux.Open(&enhanced.Data{IRD: 1, ORD: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.control(s.ID(), 0, sctpadapt.FunctionAccept, "") // to one without that
+	f.mu.Lock()
+	n := len(f.sent)
+	f.mu.Unlock()
+	if n == 0 {
+		t.Fatal("it is taken for an answer")
+	}
+	f.want(s.ID(), 0, sctpadapt.FunctionTerminate, "")
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
