@@ -134,28 +134,45 @@ static const struct { const char *name; void *to; } redirected[] = {
 	{ "open", cm_open }, { "open64", cm_open }, { "fstat", cm_fstat }, { "fstat64", cm_fstat }, { "write", cm_write }, { "close", cm_close },
 };
 
-// patch changes a slot of a library's global offset table, which may be read-only by now.
-static int patch(void **slot, void *to)
+// read_only is the part of a library that the loader has made read-only: whole pages. Where a library is bound as it goes,
+// its global offset table is not in it.
+struct read_only { uintptr_t from, to; };
+
+static struct read_only read_only_of(const struct link_map *m, const char *base)
+{
+	uintptr_t page = sysconf(_SC_PAGESIZE);
+	const ElfW(Ehdr) *e = (const void *)base;
+	const ElfW(Phdr) *p = (const void *)(base + e->e_phoff);
+	for (int i = 0; i < e->e_phnum; i++)
+		if (p[i].p_type == PT_GNU_RELRO)
+			return (struct read_only){ (m->l_addr + p[i].p_vaddr) & ~(page - 1), (m->l_addr + p[i].p_vaddr + p[i].p_memsz) & ~(page - 1) };
+	return (struct read_only){ 0, 0 };
+}
+
+// patch changes a slot of a library's global offset table, which may be read-only by now, and is so again then.
+static int patch(void **slot, void *to, struct read_only r)
 {
 	uintptr_t page = sysconf(_SC_PAGESIZE), at = (uintptr_t)slot & ~(page - 1);
+	int locked = at >= r.from && at < r.to;
 	if (*slot == to)
 		return 0;
-	if (mprotect((void *)at, page, PROT_READ | PROT_WRITE))
+	if (locked && mprotect((void *)at, page, PROT_READ | PROT_WRITE))
 		return -1;
 	*slot = to;
-	mprotect((void *)at, page, PROT_READ);
+	if (locked)
+		mprotect((void *)at, page, PROT_READ);
 	return 0;
 }
 
 // relocate goes through the relocations of a library for the functions above.
-static void relocate(const struct link_map *m, const ElfW(Rela) *r, size_t bytes, const ElfW(Sym) *symbols, const char *strings)
+static void relocate(const struct link_map *m, const ElfW(Rela) *r, size_t bytes, const ElfW(Sym) *symbols, const char *strings, struct read_only locked)
 {
 	for (size_t i = 0; i < bytes / sizeof *r; i++) {
 		const char *name = strings + symbols[ELF64_R_SYM(r[i].r_info)].st_name;
 		if (!ELF64_R_SYM(r[i].r_info))
 			continue;
 		for (size_t k = 0; k < sizeof redirected / sizeof *redirected; k++)
-			if (!strcmp(name, redirected[k].name) && patch((void **)(m->l_addr + r[i].r_offset), redirected[k].to))
+			if (!strcmp(name, redirected[k].name) && patch((void **)(m->l_addr + r[i].r_offset), redirected[k].to, locked))
 				fprintf(stderr, "ironwarp: %s of %s can't be redirected: %s\n", name, m->l_name, strerror(errno));
 	}
 }
@@ -185,6 +202,7 @@ void redirect(void *caller)
 	}
 	if (!symbols || !strings)
 		return;
-	relocate(m, plt, plt_bytes, symbols, strings);
-	relocate(m, rela, rela_bytes, symbols, strings);
+	struct read_only locked = read_only_of(m, info.dli_fbase);
+	relocate(m, plt, plt_bytes, symbols, strings, locked);
+	relocate(m, rela, rela_bytes, symbols, strings, locked);
 }
