@@ -209,8 +209,9 @@ func (a *Assoc) movedLocked(from netip.AddrPort) {
 
 // handOverLocked calls the Receiver, without the lock, one goroutine at a time.
 func (a *Assoc) handOverLocked(reader bool) {
+	own := reader && len(a.t.deliver) > 0 // they are in the reader's buffer, whoever delivers them
 	for a.delivering {
-		if !reader || len(a.t.deliver) == 0 {
+		if !own {
 			return // the goroutine that delivers looks again
 		}
 		a.settled.Wait()
