@@ -70,11 +70,12 @@ func (a *Assoc) expire() {
 // unlocks. reader is true in the goroutine that reads the socket, whose buffer holds the
 // received messages.
 func (a *Assoc) deliverAndUnlock(reader bool) {
+	own := reader && len(a.t.deliver) > 0
 	if a.t.state == stateClosed && !a.ended {
 		a.endLocked()
 		a.flushLocked() // the last packet leaves before the end is reported
 	}
-	a.handOverLocked(reader) // first, so that a SACK has the resulting window
+	a.handOverLocked(own) // first, so that a SACK has the resulting window
 	a.sendAndUnlock()
 }
 
@@ -207,9 +208,10 @@ func (a *Assoc) movedLocked(from netip.AddrPort) {
 	a.t.event(assoc.Event{Kind: assoc.EventMoved})
 }
 
-// handOverLocked calls the Receiver, without the lock, one goroutine at a time.
-func (a *Assoc) handOverLocked(reader bool) {
-	own := reader && len(a.t.deliver) > 0 // they are in the reader's buffer, whoever delivers them
+// handOverLocked calls the Receiver, without the lock, one goroutine at a time. own is true if
+// there are, or were, messages in the caller's buffer: they have been delivered, by whomever, when
+// it returns.
+func (a *Assoc) handOverLocked(own bool) {
 	for a.delivering {
 		if !own {
 			return // the goroutine that delivers looks again

@@ -74,3 +74,46 @@ func TestReaderWaitsForWhoDeliversItsMessages(t *testing.T) {
 		}
 	})
 }
+
+// So it does where another goroutine has taken its messages while the reader was sending the last
+// packet of the association.
+func TestReaderWaitsForItsMessagesAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWires(1)
+		h := halting{bubbleInbox(), make(chan struct{}), make(chan struct{})}
+		a := w.endpoint(addrA, Config{})
+		b := w.endpoint(addrB, Config{Accept: func(*Assoc) assoc.Receiver { return h }})
+		defer b.Close()
+		defer a.Close()
+		if _, err := a.Dial(t.Context(), b.Addr(), DialConfig{Receiver: to(bubbleInbox())}); err != nil {
+			t.Fatal(err)
+		}
+		y, err := b.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		s := &slow{carrier: b.sock, began: make(chan struct{}), let: make(chan struct{})}
+		read := make(chan struct{})
+		go func() {
+			defer close(read)
+			y.mu.Lock()
+			b.sock = s
+			chunks := dataWith(y.t.rx.cum+1, 0, flagB|flagE|flagU, "one!")
+			y.t.input(b.now(), appendChunk(chunks, typeSack, 0, nil), false) // one that is too short
+			y.deliverAndUnlock(true)
+		}()
+		<-s.began
+		go y.Abort("")
+		synctest.Wait()
+		close(s.let)
+		synctest.Wait()
+		select {
+		case <-read:
+			t.Error("the reader reads on while what it had read is being delivered")
+		default:
+		}
+		close(h.message)
+		<-read
+	})
+}
