@@ -3,15 +3,18 @@ package driver
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	mount "k8s.io/mount-utils"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 )
@@ -127,6 +130,44 @@ func TestRestartedPluginGoesOn(t *testing.T) {
 			}
 			if _, err := os.Stat(s.target("a")); err == nil {
 				t.Error("the target is still there")
+			}
+		})
+	}
+}
+
+// halfway mounts as the kernel does, where a bind mount is made read-only after it is there, and stops in between as often as it says.
+type halfway struct {
+	*mount.FakeMounter
+	stops int
+}
+
+func (h *halfway) Mount(source, target, fsType string, options []string) error {
+	if slices.Contains(options, "ro") && h.stops > 0 {
+		h.stops--
+		options = slices.DeleteFunc(slices.Clone(options), func(o string) bool { return o == "ro" })
+		return errors.Join(h.FakeMounter.Mount(source, target, fsType, options), errors.New("remount: no"))
+	}
+	return h.FakeMounter.Mount(source, target, fsType, options)
+}
+
+// A pod that is to read alone does not get a volume to write to, though the call that bound it came to no end.
+func TestTargetThatIsNotReadOnlyYetIsBoundAnew(t *testing.T) {
+	for name, cap := range map[string]*csi.VolumeCapability{"file": capability(false, oneNode), "block": capability(true, oneNode)} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, cap)
+			s.must(s.stage())
+			s.n.mounter.Interface = &halfway{mount.NewFakeMounter(nil), 1}
+			if s.cap.GetBlock() == nil {
+				s.must(s.n.mounter.Mount("/run/nbd/vol", s.staging, "ext4", nil))
+			}
+			wants(t, "publish, of which half is done", s.publish("a", true), codes.Internal)
+			s.restart()
+			s.must(s.publish("a", true), s.publish("a", true))
+			if m := s.mounts(); !strings.HasSuffix(m["a"], "bind,ro") {
+				t.Errorf("mounts: %v", m)
+			}
+			if n := len(s.n.mounter.Interface.(*halfway).MountPoints); n != 1 && name == "block" || n != 2 && name == "file" {
+				t.Errorf("mounted %d times", n)
 			}
 		})
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	mount "k8s.io/mount-utils"
 )
 
 // NodePublishVolume mounts a staged volume where a pod finds it: its file system on a folder, or its device on a file.
@@ -67,6 +69,12 @@ func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 // bind mounts a staged volume at a target, unless it is there.
 func (n *Node) bind(ctx context.Context, rec *record, t target) error {
 	mounted, err := n.isMounted(t.Path)
+	if err == nil && mounted && t.ReadOnly {
+		// A bind mount is made read-only after it is there: that may have failed, or the plugin was killed in between.
+		if mounted, err = n.isReadOnly(t.Path); err == nil && !mounted {
+			err = n.unmount(t.Path)
+		}
+	}
 	if err != nil || mounted {
 		return err
 	}
@@ -104,6 +112,19 @@ func (n *Node) bind(ctx context.Context, rec *record, t target) error {
 		return status.Errorf(codes.Internal, "mount volume %s at %s: %v", rec.Volume, t.Path, err)
 	}
 	return nil
+}
+
+// isReadOnly reports whether what is mounted at a path is read-only. It fails with the error of who lists the mounts.
+func (n *Node) isReadOnly(path string) (bool, error) {
+	list, err := n.mounter.List()
+	if err != nil {
+		return false, status.Errorf(codes.Internal, "is %s mounted read-only: %v", path, err)
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		real = path // as of a device that is gone
+	}
+	return slices.ContainsFunc(list, func(m mount.MountPoint) bool { return m.Path == real && slices.Contains(m.Opts, "ro") }), nil
 }
 
 // makeFile makes an empty file on which a device is mounted. One that is there is no error.
