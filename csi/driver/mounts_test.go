@@ -17,6 +17,7 @@ type programs struct {
 	mu      sync.Mutex        // guards the fields below it
 	formats map[string]string // file system, by device
 	ran     []string          // command lines
+	fail    string            // the program that fails
 }
 
 // newMounts is a mounter without a kernel.
@@ -38,6 +39,8 @@ func (p *programs) run(name string, args []string) ([]byte, error) {
 	p.ran = append(p.ran, filepath.Base(name)+" "+strings.Join(args, " "))
 	disk := args[len(args)-1]
 	switch name := filepath.Base(name); {
+	case name == p.fail:
+		return nil, &testingexec.FakeExitError{Status: 1}
 	case name == "blkid":
 		if format, ok := p.formats[disk]; ok {
 			return []byte("DEVNAME=" + disk + "\nTYPE=" + format + "\n"), nil

@@ -125,6 +125,12 @@ func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 			return nil, err
 		case !ok || n.disks.deviceOf(at) != rec.Device:
 			return nil, refused("volume %s is mounted at %s, and its disk is gone: unstage it first", rec.Volume, staging)
+		case rec.ReadOnly:
+			return done, nil
+		}
+		// Whoever mounted it may have come no further.
+		if err := n.resize(rec); err != nil {
+			return nil, err
 		}
 		return done, nil
 	}

@@ -202,6 +202,21 @@ func TestFileSystems(t *testing.T) {
 	}
 }
 
+// A volume is staged when its file system is as large as its disk, also if the call that mounted it came no further.
+func TestStagingThatWasNotFinishedGrowsTheFileSystem(t *testing.T) {
+	s := newScene(t, capability(false, oneNode))
+	s.ran.fail = "resize2fs"
+	wants(t, "stage while nothing grows", s.stage(), codes.Internal)
+	s.restart()
+	wants(t, "stage while nothing grows yet", s.stage(), codes.Internal)
+	s.ran.fail = ""
+	before := len(s.ran.commands("resize2fs"))
+	s.must(s.stage())
+	if m := s.mounts(); len(m) != 1 || len(s.ran.commands("resize2fs")) != before+1 {
+		t.Errorf("%v, %v", m, s.ran.commands("resize2fs"))
+	}
+}
+
 // Where the staged file system is not mounted any more, a pod does not get the node's own folder in its place.
 func TestNothingIsBoundWithoutTheVolume(t *testing.T) {
 	s := newScene(t, capability(false, oneNode))
