@@ -110,6 +110,37 @@ func TestUnreachableHostIsNoProofThatAVolumeIsGone(t *testing.T) {
 	wants(t, "another controller: delete", err, codes.FailedPrecondition)
 }
 
+// What is being removed, and is listed until its storage is gone, is no answer to who asks for one of its name.
+func TestWhatIsBeingRemovedIsNotFoundAgain(t *testing.T) {
+	d := newDouble()
+	c := newController(d)
+	source := c.makes(t, "source")
+	ctx := t.Context()
+	create := func() error {
+		_, err := c.CreateVolume(ctx, &csi.CreateVolumeRequest{Name: "vol", VolumeCapabilities: []*csi.VolumeCapability{capability(false, oneNode)}, CapacityRange: &csi.CapacityRange{RequiredBytes: mega}})
+		return err
+	}
+	snapshot := func() error {
+		_, err := c.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "snap", SourceVolumeId: source})
+		return err
+	}
+	wants(t, "create", create(), codes.OK)
+	wants(t, "snapshot", snapshot(), codes.OK)
+	made := maps.Clone(d.hosts["store"])
+	for _, name := range []string{"vol", "snap"} { // as a host describes them whose removal has begun
+		v := made[name]
+		v.Export, v.Problem = "", &api.Error{Code: api.CodeInUse, Message: name + " is being removed"}
+		d.hosts["store"][name] = v
+	}
+	wants(t, "create while it is being removed", create(), codes.Aborted)
+	wants(t, "snapshot while it is being removed", snapshot(), codes.Aborted)
+	for _, name := range []string{"vol", "snap"} {
+		delete(d.hosts["store"], name)
+	}
+	wants(t, "create when it is gone", create(), codes.OK)
+	wants(t, "snapshot when it is gone", snapshot(), codes.OK)
+}
+
 // Unpublish answers when the fence has, not before, and no other call gives the volume away meanwhile.
 func TestUnpublishAnswersOnlyAfterTheFence(t *testing.T) {
 	d := newDouble()

@@ -96,6 +96,8 @@ func (c *Controller) findOrMake(ctx context.Context, o *order) (volumeID, api.Vo
 		case status.Code(err) == codes.NotFound:
 		case err != nil:
 			return volumeID{}, vol, err
+		case isLeaving(vol):
+			return volumeID{}, vol, leaving(o.name)
 		default:
 			return volumeID{h.Name, vol.Pool, o.name}, vol, o.matches(vol, limit)
 		}
@@ -120,6 +122,17 @@ func (c *Controller) findOrMake(ctx context.Context, o *order) (volumeID, api.Vo
 		failures = append(failures, fmt.Errorf("host %s: %s", h.Name, s.Message()))
 	}
 	return volumeID{}, api.Volume{}, status.Errorf(code, "no host has room for volume %s: %v", o.name, errors.Join(failures...))
+}
+
+// isLeaving reports whether a volume or snapshot is being removed: its host lists it until its storage is gone, as one without an export
+// that is in use.
+func isLeaving(vol api.Volume) bool {
+	return vol.Export == "" && vol.Problem != nil && vol.Problem.Code == api.CodeInUse
+}
+
+// leaving is the answer to who asks for one of its name meanwhile.
+func leaving(name string) error {
+	return status.Errorf(codes.Aborted, "%s is being removed; repeat this call when it is gone", name)
 }
 
 // matches fails with ALREADY_EXISTS unless a volume is what an order would have made.

@@ -44,6 +44,8 @@ func (c *Controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshot
 	case status.Code(err) == codes.NotFound:
 	case err != nil:
 		return nil, err
+	case isLeaving(vol):
+		return nil, leaving(name)
 	case vol.Kind != api.KindSnapshot || vol.Source != source.name:
 		return nil, exists("%s is there already: a %s of %q", id, vol.Kind, vol.Source)
 	default:

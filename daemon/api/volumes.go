@@ -55,7 +55,7 @@ type Volume struct {
 	Used   int64  `json:"used_bytes,omitzero"` // room that it takes in its pool; absent: not known
 	Export string `json:"export,omitempty"`    // the export that it is; absent of a snapshot
 	State  string `json:"state,omitempty"`     // of the export: one of the Export constants
-	// Problem is why peers cannot use it now.
+	// Problem is why peers cannot use it now. Without an Export, CodeInUse is that of one that is being removed.
 	Problem    *Error      `json:"problem,omitempty"`
 	QoS        QoS         `json:"qos"`
 	Writers    string      `json:"writers,omitempty"` // as of an ExportSpec
