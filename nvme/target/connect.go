@@ -139,16 +139,21 @@ func (s *Server) connectAdmin(c *conn, q nvme.ConnectCommand, d nvme.ConnectData
 			return nil, &refusal{nvme.ConnectBusy, 0, "what the controller before has at its storage does not end"}
 		}
 	}
+	return s.join(x, c, q)
+}
+
+// join makes a connection the admin queue of a controller that has a number, and that others may have ended since. It fails with a *refusal.
+func (s *Server) join(x *controller, c *conn, q nvme.ConnectCommand) (*controller, error) {
 	if x.add(c, q) != nvme.Success {
 		x.end(errGone)
-		return x, nil // the connection is over: nobody gets the answer
+		return nil, &refusal{nvme.ConnectBusy, 0, "the controller was ended meanwhile, or the connection is over"}
 	}
 	s.pendingEnded(c.origin)
 	x.setKeepAlive(q.KATO)
 	if x.sub != nil {
 		x.sub.logins.Add(1)
 	}
-	s.log.Info("nvme: host connected", "address", c.origin.Remote, "peer", c.origin.Peer, "host", d.HostNQN, "subsystem", d.SubsystemNQN, "controller", x.id, "keep_alive", x.keepAlive())
+	s.log.Info("nvme: host connected", "address", c.origin.Remote, "peer", c.origin.Peer, "host", x.host.HostNQN, "subsystem", x.host.SubsystemNQN, "controller", x.id, "keep_alive", x.keepAlive())
 	return x, nil
 }
 
