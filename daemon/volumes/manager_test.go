@@ -2,12 +2,43 @@ package volumes
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 )
+
+// TestLeaseIsOfWhomANameStandsForNow: a request waits for a volume, and a reload gives its peer's name to another host meanwhile. That one is
+// told that it may attach the volume, and may; the one before may not.
+func TestLeaseIsOfWhomANameStandsForNow(t *testing.T) {
+	state, dir := t.TempDir(), poolDir(t)
+	synctest.Test(t, func(t *testing.T) {
+		x, h := newVolumes(t, state, dir, nil)
+		if _, err := x.Create(t.Context(), create("data", 512)); err != nil {
+			t.Fatal(err)
+		}
+		unlock, err := x.lock(t.Context(), "data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := make(chan error, 1)
+		go func() {
+			_, err := x.Publish(t.Context(), "data", api.VolumePublish{Peer: "node"})
+			answer <- err
+		}()
+		synctest.Wait()
+		h.identities = map[string]string{"node": "192.0.2.12"}
+		unlock()
+		if err := <-answer; err != nil {
+			t.Fatal(err)
+		}
+		if e, _ := x.Export("data"); !slices.Equal(e.Allow, []string{"id:192.0.2.12"}) {
+			t.Errorf("%v may attach it", e.Allow)
+		}
+	})
+}
 
 // TestRequestThatWaitsTouchesNothingOfAnotherPool: a manager's request waits for a volume's name, and when it gets there another manager's
 // volume has that name: it does not exist for the request, whatever that is. Nor does a pool that is no longer the manager's.

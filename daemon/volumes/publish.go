@@ -23,11 +23,11 @@ func mayShare(a, b lease, writers string) bool {
 
 // Publish lets a peer attach a volume, see api.VolumePublish. It fails with an *api.Error.
 func (x *Volumes) Publish(ctx context.Context, name string, q api.VolumePublish) (v api.VolumePublished, err error) {
-	peer, allow, ok := x.host.Peer(q.Peer)
-	if !ok {
-		return v, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no peer is called %q, or has that identity", q.Peer), Fix: "`ironwarp peer ls` lists the peers"}
-	}
 	err = x.locked(ctx, name, func(ctx context.Context, r *record) error {
+		peer, allow, ok := x.host.Peer(q.Peer) // now: whom a name stands for may have changed while this has waited
+		if !ok {
+			return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("no peer is called %q, or has that identity", q.Peer), Fix: "`ironwarp peer ls` lists the peers"}
+		}
 		if r.Kind != api.KindVolume {
 			return &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("%s is a snapshot, which is not attached", name), Fix: fmt.Sprintf("`ironwarp volume clone %s NAME` makes a volume of it", name)}
 		}
