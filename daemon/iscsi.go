@@ -37,7 +37,7 @@ func (d *Daemon) newTargets() *targets.Targets {
 // portalsConfig is what the portals of targets and of subsystems have in common.
 func (d *Daemon) portalsConfig() listen.PortalsConfig {
 	return listen.PortalsConfig{
-		Log: d.log, Listen: d.dev.Listen, Protector: d.newAtPortals, Refused: d.onRefused,
+		Log: d.log, Listen: d.dev.Listen, Protector: d.newAtPortals, Refused: d.onRefused, Stays: d.stays,
 		Came: func(peer string) { d.blocks.Created(peer, nil) },
 		PeerOf: func(id transport.Identity, a netip.Addr) (config.Peer, bool) {
 			p, known := d.peers.ofStream(id, a)

@@ -170,7 +170,16 @@ func (d *Daemon) answerHello(cr *verbs.ConnRequest, of config.Transport) {
 func (d *Daemon) listenAt(ctx context.Context, at netip.AddrPort, partition string, tc *transport.Config) (*verbs.Listener, error) {
 	tc.Protector, tc.OnRefused, tc.OnPath = transport.PerPeer(d.protectorFor), d.onRefused, d.carriers.OnPath
 	return d.dev.Listen(ctx, at, verbs.ListenConfig{Transport: tc, PeerSetup: d.listenSetup, OnFailed: d.onRefused,
-		Partition: partition, Label: func() string { return d.config().ServiceLabel(config.ServiceExports) }})
+		Partition: partition, Label: func() string { return d.config().ServiceLabel(config.ServiceExports) }, Stays: d.stays})
+}
+
+// stays fails for a stream of a peer that was removed or blocked while the stream was being accepted, when nobody could find it to end it.
+func (d *Daemon) stays(f transport.Flow, id transport.Identity) error {
+	p, ok := d.peers.ofStream(id, f.Remote.Addr())
+	if !ok {
+		return fmt.Errorf("%s at %s is not a configured peer any more", id, f.Remote.Addr())
+	}
+	return d.blocks.Blocked(p.cfg.Name)
 }
 
 // awaitedPeers are the peers of a configuration, which may be about to be applied.

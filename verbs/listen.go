@@ -27,6 +27,10 @@ type ListenConfig struct {
 	Partition string
 	// Label, if not nil, is asked for the listener's security label at each request; "": the default one.
 	Label func() string
+	// Stays, if not nil, is asked about each stream that Accept makes, once QPs has it: the stream is aborted with its error. It is for
+	// whoever ends the streams of a peer by QPs: first Stays says so, then QPs is looked at, so that none is missed that is being
+	// accepted. It must not block.
+	Stays func(transport.Flow, transport.Identity) error
 	// OnFailed is called for streams that failed in start-up. It must not block.
 	OnFailed func(transport.Flow, error)
 }
@@ -242,6 +246,11 @@ func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg AcceptConfig) (*QP
 		return nil, qp.fail(err)
 	}
 	r.half.release()
+	if stays := r.ln.cfg.Stays; stays != nil {
+		if err := stays(r.Flow(), r.Peer()); err != nil {
+			qp.Abort(err)
+		}
+	}
 	return qp, nil
 }
 

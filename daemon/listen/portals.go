@@ -45,6 +45,8 @@ type PortalsConfig struct {
 	Protector func(a netip.Addr, anyone bool) (transport.Protector, error)
 	// PeerOf is the peer that is authenticated as somebody and has an address.
 	PeerOf func(id transport.Identity, a netip.Addr) (config.Peer, bool)
+	// Stays fails for streams of hosts that are no peers any more, and of blocked ones, see verbs.ListenConfig.
+	Stays func(transport.Flow, transport.Identity) error
 	// Came is called with the peer of each connection, and Refused for connections that are refused.
 	Came    func(peer string)
 	Refused func(transport.Flow, error)
@@ -90,6 +92,12 @@ func (p *Portals) open(ctx context.Context, at Place) (*verbs.Listener, error) {
 			OnRefused: p.cfg.Refused,
 		},
 		Streaming: p.cfg.Streaming, OnFailed: p.cfg.Refused, Partition: at.Partition,
+		Stays: func(f transport.Flow, id transport.Identity) error {
+			if _, known := p.cfg.PeerOf(id, f.Remote.Addr()); !known && p.servesAnyone(at) {
+				return nil
+			}
+			return p.cfg.Stays(f, id)
+		},
 	}
 	if p.cfg.Label != nil {
 		cfg.Label = func() string { return p.cfg.Label(at) }

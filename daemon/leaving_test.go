@@ -1,0 +1,106 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/listen"
+	"github.com/ironwarp/ironwarp/iwarptest"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// A stream that is between its request and its queue pair when its peer is removed or blocked, where nobody finds it to end it, ends
+// all the same.
+func TestStreamThatIsAcceptedWhileItsPeerGoesEnds(t *testing.T) {
+	localhost := netip.MustParseAddr("127.0.0.1")
+	comes := func(t *testing.T, port uint16) {
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			_, _, _ = dialRaw(t, port, nil) // it may see the stream come up, or its end alone
+		}()
+		t.Cleanup(func() { <-over })
+	}
+	// Each takes the first request that comes to a port.
+	ways := map[string]func(t *testing.T, d *Daemon, port uint16) *verbs.ConnRequest{
+		"a peer's": func(t *testing.T, d *Daemon, port uint16) *verbs.ConnRequest {
+			ln, err := d.listenAt(t.Context(), netip.AddrPortFrom(localhost, port), "", new(transport.Config))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { ln.Close() })
+			comes(t, port)
+			cr, err := ln.Accept(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return cr
+		},
+		"at a portal": func(t *testing.T, d *Daemon, port uint16) *verbs.ConnRequest {
+			came := make(chan *verbs.ConnRequest, 1)
+			cfg := d.portalsConfig()
+			cfg.Serve = func(ctx context.Context, l *listen.Portal) {
+				if cr, err := l.Accept(ctx); err == nil {
+					came <- cr
+				}
+			}
+			p := listen.NewPortals(cfg)
+			t.Cleanup(func() {
+				p.CloseBut(nil, nil)
+				p.Close()
+			})
+			p.Listen(t.Context(), []listen.Offered{{Port: port, Addresses: []netip.Addr{localhost}, Allows: func(config.Peer) bool { return true }}}, nil)
+			comes(t, port)
+			return <-came
+		},
+	}
+	for what, goes := range map[string]func(*host) error{
+		"removed": func(h *host) error { _, err := h.api.RemovePeer(t.Context(), "alpha", true); return err },
+		"blocked": func(h *host) error {
+			_, err := h.api.Block(t.Context(), api.BlockRequest{Peer: "alpha"})
+			return err
+		},
+	} {
+		for whose, take := range ways {
+			t.Run(whose+", "+what, func(t *testing.T) {
+				beta := newHost(t, "")
+				if _, err := beta.api.AddPeer(t.Context(), api.PeerSpec{Name: "alpha", Address: "127.0.0.1", Port: iwarptest.FreePort(t), Protection: "loopback"}); err != nil {
+					t.Fatal(err)
+				}
+				cr := take(t, beta.d, iwarptest.FreePort(t))
+				u := beta.d.ulps[config.ServiceTargets]
+				pd, err := u.AllocPD()
+				if err != nil {
+					t.Fatal(err)
+				}
+				cq, err := u.CreateCQ(64, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := goes(beta); err != nil {
+					t.Fatal(err)
+				}
+				qp, err := cr.Accept(t.Context(), pd, verbs.AcceptConfig{QP: verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 8, MaxRecv: 8, IRD: 4}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, "the stream ends", func() bool {
+					select {
+					case <-qp.Done():
+						return true
+					default:
+						return false
+					}
+				})
+				if err := errors.Join(pd.Dealloc(), cq.Destroy()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
