@@ -3,12 +3,14 @@ package daemon
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/listen"
+	iscsihost "github.com/ironwarp/ironwarp/iscsi/initiator"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -102,5 +104,44 @@ func TestStreamThatIsAcceptedWhileItsPeerGoesEnds(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// hooked calls a function before it writes for the n-th time.
+type hooked struct {
+	net.Conn
+	n    int
+	call func()
+}
+
+func (h *hooked) Write(b []byte) (int, error) {
+	if h.n--; h.n == 0 {
+		h.call()
+	}
+	return h.Conn.Write(b)
+}
+
+// An initiator whose peer is blocked during its login, when there is no session yet to end, gets none.
+func TestLoginDuringWhichThePeerIsBlockedFails(t *testing.T) {
+	_, beta, _ := pair(t, 1<<20)
+	port := beta.disks(api.LUNSpec{Export: "disk"})
+	mustLogin(t, port, "iqn.x:i").nc.Close()
+	nc, err := net.Dial("tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	h := &hooked{nc, 2, func() {
+		if _, err := beta.api.Block(t.Context(), api.BlockRequest{Peer: "alpha"}); err != nil {
+			t.Error(err)
+		}
+	}}
+	s, err := iscsihost.Login(t.Context(), h, iscsihost.Config{Initiator: "iqn.x:j", Target: diskIQN})
+	if err == nil {
+		s.Close()
+		t.Fatal("a blocked initiator is logged in")
+	}
+	if !errors.Is(err, iscsihost.ErrRefused) || h.n > 0 {
+		t.Errorf("%v, with %d requests left to the block", err, h.n)
 	}
 }

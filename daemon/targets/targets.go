@@ -93,7 +93,7 @@ func (t *Targets) admits(c *config.Target, o target.Origin, initiator string) bo
 		return false
 	}
 	if p, known := t.peerOf(o); known {
-		return c.Allows(p)
+		return c.Allows(p) && t.cfg.Portals.Stays(transport.Flow{Local: o.Local, Remote: o.Remote}, transport.Identity(o.Peer)) == nil
 	}
 	return c.Undeclared
 }

@@ -365,6 +365,8 @@ func (p *portal) Establish(l *iscsi.Login) (tsih uint16, st iscsi.LoginStatus) {
 		return 0, iscsi.LoginNoResources
 	case p.target != nil && p.targets[p.target.Name] != p.target:
 		return 0, iscsi.LoginUnavailable // it was changed, or removed, since it was asked for
+	case p.target != nil && !p.target.visible(p.origin, l.InitiatorName):
+		return 0, iscsi.LoginForbidden // it may not any more: who ends the sessions of those has not found this one
 	}
 	for p.tsih++; p.tsih == 0 || p.sessions[p.tsih] != nil; p.tsih++ {
 	}
