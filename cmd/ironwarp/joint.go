@@ -213,7 +213,7 @@ func (j *joint) write(ctx context.Context, p invite.Partner, secret auth.Secret)
 		j.peer, err = j.cl.AddPeer(ctx, spec)
 	}
 	if err != nil {
-		return errors.Join(err, j.secret.Undo())
+		return errors.Join(err, takeBack(j.secret, j.main, spec.Name, j.offline, err))
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func (w *ironwarp) peerAdd(c *cli.Context) error {
 		peer, err = cl.AddPeer(c.Context, spec)
 	}
 	if err != nil {
-		return errors.Join(err, secret.Undo())
+		return errors.Join(err, takeBack(secret, path, spec.Name, offline, err))
 	}
 	return w.print(c, peer, func() { w.peerAdded(peer, secret.Path, c.Bool("generate-psk"), offline) })
 }

@@ -106,7 +106,7 @@ func (w *ironwarp) setSecret(c *cli.Context, cl *api.Client, main string, change
 		}
 		change.PSKFile = kept.Path
 		if err := apply(); err != nil {
-			return "", errors.Join(err, kept.Undo())
+			return "", errors.Join(err, takeBack(kept, main, change.Name, offline, err))
 		}
 		return kept.Path, nil
 	}

@@ -100,7 +100,7 @@ func (w *ironwarp) separate(c *cli.Context, cl *api.Client, cfg *config.Config, 
 		_, err = cl.SetPeer(c.Context, change)
 	}
 	if err != nil {
-		return "", errors.Join(err, kept.Undo())
+		return "", errors.Join(err, takeBack(kept, cfg.Path, p.Name, offline, err))
 	}
 	return kept.Path, nil
 }

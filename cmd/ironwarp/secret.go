@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -47,6 +48,24 @@ func (w *ironwarp) keepSecret(c *cli.Context, main, peer string) (config.KeptSec
 		return config.KeptSecret{}, &api.Error{Code: api.CodeExists, Message: fmt.Sprintf("%s is declared at %s: already configured", peer, p.Origin), Fix: "`ironwarp peer set " + peer + "` changes it"}
 	}
 	return config.KeepSecret(cfg, peer, s)
+}
+
+// takeBack puts back what the file of a secret held before a change of its peer that has failed with err. It leaves it as it is where
+// the configuration names it already, since what came after that has failed, and where it may yet, since nobody has said how the
+// change has ended, as after Ctrl-C: a peer whose secret is gone would be worse than a file that nobody names.
+func takeBack(kept config.KeptSecret, main, peer string, offline bool, err error) error {
+	var said *api.Error
+	if !offline && !errors.As(err, &said) {
+		return nil
+	}
+	cfg, lerr := config.Load(main, false)
+	if lerr != nil {
+		return lerr
+	}
+	if p, ok := cfg.Peer(peer); ok && p.PSKFile == kept.Path {
+		return nil
+	}
+	return kept.Undo()
 }
 
 // carry prints the command that copies a secret to the peer's host.
