@@ -65,7 +65,8 @@ func newMachine(t *testing.T, off checks.Check) *machine {
 	}
 	port := iwarptest.FreePort(t)
 	m := &machine{image: image, out: t.TempDir(), off: off}
-	m.opts = vm.Options{Timeout: 10 * time.Minute, Memory: 512, Forward: map[uint16]uint16{port: guestPort}}
+	// A machine that gets stuck is booted again while its clients still have patience.
+	m.opts = vm.Options{Timeout: 10 * time.Minute, Boot: patience / 3, Memory: 512, Forward: map[uint16]uint16{port: guestPort}}
 	s := newHosts(t, off)
 	m.scene = s
 	s.newAlpha(port)
