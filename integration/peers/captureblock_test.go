@@ -9,12 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/integration/node"
 	"github.com/ironwarp/ironwarp/iser/isertest"
 	"github.com/ironwarp/ironwarp/nvme"
-	"github.com/ironwarp/ironwarp/nvme/nvmetest"
 	"github.com/ironwarp/ironwarp/scsi"
 )
 
@@ -119,17 +117,7 @@ func TestCaptureOfAnNVMeHostHasItsPayloadOnlyIfAskedFor(t *testing.T) {
 	s.must(s.beta, "nvme", "add", "--peer", "alpha", "--nqn", subsystem, "--host", host, "--path", image, "disks")
 	end := s.captureTwice(s.beta, "alpha")
 	portal := netip.AddrPortFrom(s.beta.Addr(), config.DefaultNVMePort)
-	var h *nvmetest.Host
-	var q *nvmetest.Queue
-	s.until("the host is connected", func() bool {
-		var err error
-		if h, q, err = s.alpha.ConnectNVMe(t.Context(), portal, subsystem, host, block.ID{1}); err != nil {
-			t.Logf("not yet: %v", err)
-		}
-		return err == nil
-	})
-	defer h.Admin.Close()
-	defer q.Close()
+	h, q := s.connectNVMe(portal, subsystem, host)
 	data := s.beta.Canary().Bytes(ofLong)
 	io := func(op nvme.Opcode, n int) nvme.Command {
 		c := q.New(op)

@@ -37,17 +37,7 @@ func TestNVMeHostOnAPeerIsServedInESPOnly(t *testing.T) {
 	const subsystem, host = "nqn.2026-01.org.example:disks", "nqn.2026-01.org.example:alpha"
 	s.must(s.beta, "nvme", "add", "--peer", "alpha", "--nqn", subsystem, "--host", host, "--path", image, "disks")
 	portal := netip.AddrPortFrom(s.beta.Addr(), config.DefaultNVMePort)
-	var h *nvmetest.Host
-	var q *nvmetest.Queue
-	s.until("the host is connected", func() bool {
-		var err error
-		if h, q, err = s.alpha.ConnectNVMe(t.Context(), portal, subsystem, host, block.ID{1}); err != nil {
-			t.Logf("not yet: %v", err)
-		}
-		return err == nil
-	})
-	defer h.Admin.Close()
-	defer q.Close()
+	_, q := s.connectNVMe(portal, subsystem, host)
 	rounds := 0
 	goesOn := func() {
 		t.Helper()
@@ -107,4 +97,21 @@ func TestNVMeHostOnAPeerIsServedInESPOnly(t *testing.T) {
 	if n := counts.ClearTCP[config.DefaultNVMePort]; n != 0 || counts.ESP == 0 {
 		t.Errorf("%d clear packets of the port, %d of ESP", n, counts.ESP)
 	}
+}
+
+// connectNVMe connects a host at alpha with a subsystem, as soon as it may.
+func (s *scene) connectNVMe(portal netip.AddrPort, subsystem, host string) (h *nvmetest.Host, q *nvmetest.Queue) {
+	s.t.Helper()
+	s.until("the host is connected", func() bool {
+		var err error
+		if h, q, err = s.alpha.ConnectNVMe(s.t.Context(), portal, subsystem, host, block.ID{1}); err != nil {
+			s.t.Logf("not yet: %v", err)
+		}
+		return err == nil
+	})
+	s.t.Cleanup(func() {
+		q.Close()
+		h.Admin.Close()
+	})
+	return h, q
 }
