@@ -25,16 +25,25 @@ func TestSecretStaysWhereItsPeerMayBeDeclared(t *testing.T) {
 		"what came after the declaration fails": {true, &api.Error{Code: api.CodeUnavailable, Message: "cannot go on"}},
 		"it is refused":                         {false, &api.Error{Code: api.CodeInvalid, Message: "no"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			path := filepath.Join(dir, "ironwarp.yaml")
-			mux := http.NewServeMux()
-			mux.HandleFunc("GET /v1/info", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(api.Info{Config: path}) })
-			mux.HandleFunc("POST /v1/peers", func(w http.ResponseWriter, r *http.Request) {
-				var s api.PeerSpec
-				err := json.NewDecoder(r.Body).Decode(&s)
+		for _, verb := range []string{"add", "set"} {
+			t.Run(verb+": "+name, func(t *testing.T) {
+				dir := t.TempDir()
+				path := filepath.Join(dir, "ironwarp.yaml")
+				args := []string{"ironwarp", "peer", verb, "--socket", filepath.Join(dir, "s"), "--generate-psk"}
+				if verb == "add" {
+					args = append(args, "beta", "198.51.100.2")
+				} else {
+					args = append(args, "--insecure-plaintext=false", "beta")
+					if _, err := daemon.AddPeer(path, api.PeerSpec{Name: "beta", Address: "198.51.100.2", InsecurePlaintext: true}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				mux := http.NewServeMux()
+				mux.HandleFunc("GET /v1/info", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(api.Info{Config: path}) })
+				changes := func(w http.ResponseWriter, r *http.Request, change any, declare func() error) {
+				err := json.NewDecoder(r.Body).Decode(change)
 				if err == nil && c.declares {
-					_, err = daemon.AddPeer(path, s)
+					err = declare()
 				}
 				if err != nil {
 					t.Error(err)
@@ -44,33 +53,43 @@ func TestSecretStaysWhereItsPeerMayBeDeclared(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusConflict)
 				_ = json.NewEncoder(w).Encode(c.answer)
+			}
+			mux.HandleFunc("POST /v1/peers", func(w http.ResponseWriter, r *http.Request) {
+				var s api.PeerSpec
+				changes(w, r, &s, func() error { _, err := daemon.AddPeer(path, s); return err })
+			})
+			mux.HandleFunc("PATCH /v1/peers", func(w http.ResponseWriter, r *http.Request) {
+				var s api.PeerChange
+				changes(w, r, &s, func() error { _, err := daemon.SetPeer(path, s); return err })
 			})
 			ln, err := net.Listen("unix", filepath.Join(dir, "s"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			srv := &http.Server{Handler: mux}
-			t.Cleanup(func() { srv.Close() })
-			go srv.Serve(ln)
-			var out bytes.Buffer
-			if run(t.Context(), []string{"ironwarp", "peer", "add", "--socket", filepath.Join(dir, "s"), "--generate-psk", "beta", "198.51.100.2"}, nil, &out, &out) == 0 {
-				t.Fatalf("it does not fail: %s", &out)
-			}
-			cfg, err := config.Load(path, false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, ok := cfg.Peer("beta")
-			if ok != c.declares {
-				t.Fatalf("peers: %v\n%s", cfg.PeerNames(), &out)
-			}
-			if !ok {
-				if _, err := os.Lstat(config.SecretPath(path, "beta")); err == nil {
-					t.Errorf("the secret is left of a peer that there is not\n%s", &out)
+				if err != nil {
+					t.Fatal(err)
 				}
-			} else if _, err := auth.LoadSecret(p.PSKFile); err != nil {
-				t.Errorf("the peer is declared, and its secret is gone: %v\n%s", err, &out)
-			}
-		})
+				srv := &http.Server{Handler: mux}
+				t.Cleanup(func() { srv.Close() })
+				go srv.Serve(ln)
+				var out bytes.Buffer
+				if run(t.Context(), args, nil, &out, &out) == 0 {
+					t.Fatalf("it does not fail: %s", &out)
+				}
+				cfg, err := config.Load(path, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, ok := cfg.Peer("beta")
+				ok = ok && p.PSKFile != ""
+				if ok != c.declares {
+					t.Fatalf("peers: %v\n%s", cfg.PeerNames(), &out)
+				}
+				if !ok {
+					if _, err := os.Lstat(config.SecretPath(path, "beta")); err == nil {
+						t.Errorf("the secret is left of a peer that there is not\n%s", &out)
+					}
+				} else if _, err := auth.LoadSecret(p.PSKFile); err != nil {
+					t.Errorf("the peer is declared, and its secret is gone: %v\n%s", err, &out)
+				}
+			})
+		}
 	}
 }
