@@ -41,28 +41,28 @@ func TestSecretStaysWhereItsPeerMayBeDeclared(t *testing.T) {
 				mux := http.NewServeMux()
 				mux.HandleFunc("GET /v1/info", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(api.Info{Config: path}) })
 				changes := func(w http.ResponseWriter, r *http.Request, change any, declare func() error) {
-				err := json.NewDecoder(r.Body).Decode(change)
-				if err == nil && c.declares {
-					err = declare()
+					err := json.NewDecoder(r.Body).Decode(change)
+					if err == nil && c.declares {
+						err = declare()
+					}
+					if err != nil {
+						t.Error(err)
+					}
+					if c.answer == nil {
+						panic(http.ErrAbortHandler)
+					}
+					w.WriteHeader(http.StatusConflict)
+					_ = json.NewEncoder(w).Encode(c.answer)
 				}
-				if err != nil {
-					t.Error(err)
-				}
-				if c.answer == nil {
-					panic(http.ErrAbortHandler)
-				}
-				w.WriteHeader(http.StatusConflict)
-				_ = json.NewEncoder(w).Encode(c.answer)
-			}
-			mux.HandleFunc("POST /v1/peers", func(w http.ResponseWriter, r *http.Request) {
-				var s api.PeerSpec
-				changes(w, r, &s, func() error { _, err := daemon.AddPeer(path, s); return err })
-			})
-			mux.HandleFunc("PATCH /v1/peers", func(w http.ResponseWriter, r *http.Request) {
-				var s api.PeerChange
-				changes(w, r, &s, func() error { _, err := daemon.SetPeer(path, s); return err })
-			})
-			ln, err := net.Listen("unix", filepath.Join(dir, "s"))
+				mux.HandleFunc("POST /v1/peers", func(w http.ResponseWriter, r *http.Request) {
+					var s api.PeerSpec
+					changes(w, r, &s, func() error { _, err := daemon.AddPeer(path, s); return err })
+				})
+				mux.HandleFunc("PATCH /v1/peers", func(w http.ResponseWriter, r *http.Request) {
+					var s api.PeerChange
+					changes(w, r, &s, func() error { _, err := daemon.SetPeer(path, s); return err })
+				})
+				ln, err := net.Listen("unix", filepath.Join(dir, "s"))
 				if err != nil {
 					t.Fatal(err)
 				}
