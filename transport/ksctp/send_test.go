@@ -58,13 +58,22 @@ func TestMessagesThatMayNotBeSent(t *testing.T) {
 // nothing by that.
 func TestHeldMessagesPushBack(t *testing.T) {
 	x := connect(t, "127.0.0.1", ksctp.Config{SendBuffer: 128 << 10}, ksctp.Config{RecvBuffer: 128 << 10})
-	x.rb.Set(func() { x.rb.Hold, x.rb.Quiet = true, true })
+	// The peer's user has all that it may hold.
+	full, filled := context.WithCancel(patient(t))
+	defer filled()
+	const window = 128 << 10
+	x.rb.Set(func() {
+		x.rb.Hold, x.rb.Quiet = true, true
+		x.rb.On = func(m *assoc.Message) {
+			if x.rb.Held+len(m.Payload) >= window {
+				filled()
+			}
+		}
+	})
 	const size, all = 1000, 5000
 	ms := repeat(one(0, make([]byte, size)), all)
 	sent := 0
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	for sent < all {
+	for sent < all && full.Err() == nil {
 		n, err := x.a.TrySend(ms[sent:])
 		if err != nil {
 			t.Fatal(err)
@@ -72,29 +81,16 @@ func TestHeldMessagesPushBack(t *testing.T) {
 		if sent += n; n > 0 {
 			continue
 		}
-		// The peer's user has all that it may hold, the kernels have the rest.
-		x.rb.Lock()
-		full := x.rb.Held >= 128<<10
-		x.rb.Unlock()
-		if full {
-			break
-		}
-		if err := x.a.Wait(patient(t)); err != nil {
+		if err := x.a.Wait(full); err != nil && !errors.Is(full.Err(), context.Canceled) {
 			t.Fatal(err)
 		}
 	}
 	if sent == all {
 		t.Fatal("a sender of 5 MB was not stopped by 128 KiB buffers")
 	}
-	if err := x.a.SendNow(one(1, []byte("cannot wait"))); err != nil {
-		t.Errorf("send now, with no room: %v", err)
-	}
-	if n, err := x.a.TrySend(ms[:1]); n != 0 || err != nil {
-		t.Errorf("%d sent past one that waits, %v", n, err)
-	}
 	var err error
-	for n := 0; err == nil; n++ { // 1 MiB of them, and no more
-		if err = x.a.SendNow(one(1, make([]byte, size))); n > 1100 {
+	for n := 0; err == nil; n++ { // 1 MiB of them beside what the kernels take, and no more
+		if err = x.a.SendNow(one(1, make([]byte, size))); n > 1500 {
 			t.Fatal("the queue of SendNow has no end")
 		}
 		sent++
@@ -102,6 +98,10 @@ func TestHeldMessagesPushBack(t *testing.T) {
 	if !errors.Is(err, assoc.ErrNoRoom) {
 		t.Errorf("send now, too often: %v", err)
 	}
+	if n, err := x.a.TrySend(ms[:1]); n != 0 || err != nil {
+		t.Errorf("%d sent past those that wait, %v", n, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := x.a.Wait(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("wait: %v", err)
@@ -109,23 +109,8 @@ func TestHeldMessagesPushBack(t *testing.T) {
 	if n, err := x.a.Outq(); err != nil || n < size {
 		t.Errorf("%d bytes are not acknowledged, %v", n, err)
 	}
-	release := func() {
-		x.rb.Lock()
-		n := x.rb.Held
-		x.rb.Held = 0
-		x.rb.Unlock()
-		x.b.Release(n)
-	}
-	x.rb.Wait(t, "what was queued", func() bool {
-		x.rb.Unlock()
-		release()
-		x.rb.Lock()
-		return x.rb.Total >= sent
-	})
-	release()
-	if got := x.b.Stats().HeldHere; got != 0 {
-		t.Errorf("%d bytes are held after all were released", got)
-	}
+	// The last to be sent was refused. What is held is counted after it has come.
+	x.rb.WaitReleasing(t, "what was queued, and is not held", x.b, func() bool { return x.rb.Total >= sent-1 && x.b.Stats().HeldHere == 0 })
 }
 
 // A Barrier, and what is behind it, arrives after everything before it, and it
@@ -178,14 +163,7 @@ func TestOutstanding(t *testing.T) {
 	if x.a.Outstanding(3) != 0 {
 		t.Error("a stream that was not used has something outstanding")
 	}
-	x.rb.Wait(t, "the rest", func() bool {
-		held := x.rb.Held
-		x.rb.Held = 0
-		x.rb.Unlock()
-		x.b.Release(held)
-		x.rb.Lock()
-		return x.rb.Total == n
-	})
+	x.rb.WaitReleasing(t, "the rest", x.b, func() bool { return x.rb.Total == n })
 	// A Barrier is there when all before it is acknowledged.
 	last := one(3, []byte("last"))
 	last.Barrier = true

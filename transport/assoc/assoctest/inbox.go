@@ -95,6 +95,22 @@ func (b *Inbox) Wait(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// WaitReleasing is Wait, and releases all that is held, until ok returns true.
+func (b *Inbox) WaitReleasing(t testing.TB, what string, a assoc.Association, ok func() bool) {
+	t.Helper()
+	b.Wait(t, what, func() bool {
+		// What comes while the lock is not held is released here too, as nothing may come after it that would wake Wait.
+		for b.Held > 0 {
+			n := b.Held
+			b.Held = 0
+			b.Unlock()
+			a.Release(n)
+			b.Lock()
+		}
+		return ok()
+	})
+}
+
 // WaitFor waits until n messages have arrived, and returns the recorded ones.
 func (b *Inbox) WaitFor(t testing.TB, n int) []assoc.Message {
 	t.Helper()
