@@ -37,18 +37,6 @@ func shorten(pkg string) string {
 
 // unlocked: all has ended.
 func (r *runner) report() bool {
-	bad := r.results.leaves(failed)
-	for _, k := range bad {
-		v := r.results.tests[k]
-		name := k.test
-		if name == "" {
-			name = "(the package itself)"
-		}
-		fmt.Fprintf(r.out, "\n--- FAIL: %s %s [%s]\n", shorten(k.pkg), name, v.pass)
-		for _, line := range clip(v.output, 200) {
-			fmt.Fprint(r.out, "    ", line)
-		}
-	}
 	if len(r.results.measured) > 0 {
 		fmt.Fprintln(r.out, "\nmeasured:")
 	}
@@ -65,6 +53,19 @@ func (r *runner) report() bool {
 		}
 	}
 	r.printTimes()
+	// Last, as the end of a long log is what one reads.
+	bad := r.results.leaves(failed)
+	for _, k := range bad {
+		v := r.results.tests[k]
+		name := k.test
+		if name == "" {
+			name = "(the package itself)"
+		}
+		fmt.Fprintf(r.out, "\n--- FAIL: %s %s [%s]\n", shorten(k.pkg), name, v.pass)
+		for _, line := range clip(v.output, 200) {
+			fmt.Fprint(r.out, "    ", line)
+		}
+	}
 	fmt.Fprintln(r.out)
 	return len(bad) == 0 && len(r.broken) == 0
 }
