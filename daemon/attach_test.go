@@ -53,6 +53,6 @@ func TestAttachWaitsForStrongSwan(t *testing.T) {
 		t.Fatal(err)
 	}
 	alpha.loseStrongSwan(1000)
-	_, err := alpha.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk", TimeoutSeconds: 1}, nil)
+	_, err := alpha.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk", TimeoutSeconds: 5}, nil)
 	says(t, err, api.CodeUnavailable, "cannot attach beta/disk", "not connected to strongSwan", "ironwarp doctor")
 }
