@@ -19,6 +19,9 @@ import (
 // commandTime bounds a program in the machine, which is slow where its processor is emulated.
 const commandTime = 3 * time.Minute
 
+// serverless is what a client is left to end by itself, when its server has failed.
+const serverless = 20 * time.Second
+
 // TestProgramsAndSiw: programs of librdmacm under `ironwarp run` and the same ones on soft-iWARP, in another namespace, in both roles.
 func TestProgramsAndSiw(t *testing.T) {
 	t.Attr("row", "rping, perftest, rstream and rdma_client under `ironwarp run`, with themselves on soft-iWARP at the other end, in both roles")
@@ -51,8 +54,9 @@ func TestProgramsAndSiw(t *testing.T) {
 			t.Fatalf("%v: %v: %s", args, err, out)
 		}
 	}
-	ours := []string{os.Getenv(programVar), "run", "--lab", "--peer", "10.9.0.2", "--"}
 	siw := []string{"ip", "netns", "exec", "B"}
+	log := filepath.Join(t.TempDir(), "log") // of ours
+	ours := []string{os.Getenv(programVar), "run", "--lab", "--peer", "10.9.0.2", "--log", log, "--"}
 	for _, x := range []struct{ name, server, client, want string }{
 		{"rping", "rping -s -a ADDRESS -p PORT -C 5", "rping -c -v -a ADDRESS -p PORT -C 5", "rdma-ping-4"},
 		{"ib_send_bw", "ib_send_bw -R -p PORT -n 500", "ib_send_bw -R -p PORT -n 500 ADDRESS", "65536      500"},
@@ -70,6 +74,12 @@ func TestProgramsAndSiw(t *testing.T) {
 			t.Run(x.name+", as "+role.name, func(t *testing.T) {
 				// An error of rping's own, until release 59 (rdma-core, f3ae6534).
 				raced := func(said []byte) bool { return bytes.Contains(said, []byte("rdma_get_cm_event: Bad file descriptor")) }
+				t.Cleanup(func() {
+					if text, err := os.ReadFile(log); t.Failed() {
+						t.Logf("what IronWarp has logged: %v\n%s", err, text)
+					}
+					_ = os.Remove(log)
+				})
 				var client, server ended
 				for range 5 {
 					client, server = meet(t, role.server, strings.Fields(x.server), role.client, strings.Fields(x.client), role.address, x.want, role.name == "server")
@@ -96,25 +106,33 @@ type ended struct {
 }
 
 // meet runs two programs, behind commands that run them, of which the client says what is wanted. ADDRESS and PORT in their
-// arguments are the server's. It waits for a server that is in this host's tables.
+// arguments are the server's. It waits for a server that is in this host's tables, and no longer for one that has ended.
 func meet(t *testing.T, serverRun, server, clientRun, client []string, address, want string, inTables bool) (c, s ended) {
 	t.Helper()
 	const port = "7700"
-	line := func(run, args []string) *exec.Cmd {
+	line := func(run, args []string) (cmd *exec.Cmd, kill func()) {
 		ctx, cancel := context.WithTimeout(t.Context(), commandTime)
 		t.Cleanup(cancel)
 		all := slices.Concat(run, args)
 		for i := range all {
 			all[i] = strings.NewReplacer("ADDRESS", address, "PORT", port).Replace(all[i])
 		}
-		return exec.CommandContext(ctx, all[0], all[1:]...)
+		cmd = exec.CommandContext(ctx, all[0], all[1:]...)
+		cmd.WaitDelay = time.Second
+		return cmd, cancel
 	}
-	p := line(serverRun, server)
+	p, killServer := line(serverRun, server)
 	var said bytes.Buffer
-	p.Stdout, p.Stderr, p.WaitDelay = &said, &said, time.Second
+	p.Stdout, p.Stderr = &said, &said
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
+	over := make(chan struct{}) // the server
+	go func() {
+		s.err = p.Wait()
+		s.said = said.Bytes()
+		close(over)
+	}()
 	// Soft-iWARP's listeners are in no table: a client that comes too early is refused, and comes again. Ours are, and
 	// rping on soft-iWARP hangs when it is refused.
 	again := time.NewTicker(200 * time.Millisecond)
@@ -122,21 +140,42 @@ func meet(t *testing.T, serverRun, server, clientRun, client []string, address, 
 	done := false
 	for late := time.Now().Add(commandTime); time.Now().Before(late); {
 		<-again.C
+		select {
+		case <-over: // whoever comes now comes in vain
+			return c, s
+		default:
+		}
 		if inTables && !isListening(t, port) {
 			continue
 		}
 		began := time.Now()
-		c.said, c.err = line(clientRun, client).CombinedOutput()
+		dialled := make(chan struct{})
+		cmd, kill := line(clientRun, client)
+		go func() {
+			select {
+			case <-dialled:
+			case <-over:
+				if s.err == nil {
+					return
+				}
+				select {
+				case <-dialled:
+				case <-time.After(serverless):
+					kill()
+				}
+			}
+		}()
+		c.said, c.err = cmd.CombinedOutput()
+		close(dialled)
 		done = (c.err == nil || bytes.Contains(c.said, []byte("Bad file descriptor"))) && bytes.Contains(c.said, []byte(want))
 		if done || time.Since(began) > commandTime || bytes.Contains(c.said, []byte("Can't produce a report")) {
 			break
 		}
 	}
 	if !done {
-		_ = p.Process.Kill() // it may wait for a client for ever
+		killServer() // it may wait for a client for ever
 	}
-	s.err = p.Wait()
-	s.said = said.Bytes()
+	<-over
 	return c, s
 }
 
