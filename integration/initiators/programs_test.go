@@ -19,7 +19,7 @@ import (
 // commandTime bounds a program in the machine, which is slow where its processor is emulated.
 const commandTime = 3 * time.Minute
 
-// serverless is what a client is left to end by itself, when its server has failed.
+// serverless is what a client is left to end by itself, when its server has ended.
 const serverless = 20 * time.Second
 
 // TestProgramsAndSiw: programs of librdmacm under `ironwarp run` and the same ones on soft-iWARP, in another namespace, in both roles.
@@ -84,9 +84,11 @@ func TestProgramsAndSiw(t *testing.T) {
 				for range 5 {
 					client, server = meet(t, role.server, strings.Fields(x.server), role.client, strings.Fields(x.client), role.address, x.want, role.name == "server")
 					// Perftest, where it has not found out how fast the processor's clock is, as on a busy machine.
-					if !bytes.Contains(client.said, []byte("Can't produce a report")) && !bytes.Contains(server.said, []byte("Can't produce a report")) {
+					unreported := bytes.Contains(client.said, []byte("Can't produce a report")) || bytes.Contains(server.said, []byte("Can't produce a report"))
+					if !unreported && !resetAtItsEnd(x.name, x.want, client, server, log) {
 						break
 					}
+					_ = os.Remove(log)
 				}
 				if client.err != nil && !raced(client.said) || !bytes.Contains(client.said, []byte(x.want)) {
 					t.Fatalf("the client: %v\n%s\nthe server:\n%s", client.err, client.said, server.said)
@@ -97,6 +99,14 @@ func TestProgramsAndSiw(t *testing.T) {
 			})
 		}
 	}
+}
+
+// resetAtItsEnd reports that soft-iWARP has ended rstream's stream by a reset, as its server, which has all, has closed it before it had
+// read the client's last word, that it has room again. What it had sent is lost by that, and the client, which takes an end for
+// "not yet", asks for it for ever.
+func resetAtItsEnd(name, want string, client, server ended, log string) bool {
+	text, _ := os.ReadFile(log)
+	return name == "rstream" && client.err != nil && server.err == nil && bytes.Contains(server.said, []byte(want)) && bytes.Contains(text, []byte("connection lost while receiving"))
 }
 
 // ended is a program that has ended, and what it has said.
@@ -155,9 +165,6 @@ func meet(t *testing.T, serverRun, server, clientRun, client []string, address, 
 			select {
 			case <-dialled:
 			case <-over:
-				if s.err == nil {
-					return
-				}
 				select {
 				case <-dialled:
 				case <-time.After(serverless):
