@@ -245,6 +245,7 @@ func TestSessionsOverISERAreTheirPeers(t *testing.T) {
 	if n := len(beta.status().TargetSessions); n != 2 {
 		t.Errorf("%d sessions", n)
 	}
+	eventually(t, "the third has been answered", func() bool { return beta.d.dev.Usage().HalfOpen == 0 })
 	for range 3 {
 		nc, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
