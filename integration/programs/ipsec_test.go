@@ -223,12 +223,12 @@ func bothHostsDial(t *testing.T, h *hosts) {
 	}
 	// A port that nobody has named is one of the ULP's.
 	port := h.over.root + 5
-	server := h.run(h.beta, "ib_send_bw", "-R", "-p", fmt.Sprint(port), "-n", "200")
+	server := h.run(h.beta, "ib_send_bw", "-F", "-R", "-p", fmt.Sprint(port), "-n", "200")
 	h.listens(h.beta, port, server)
-	ends(t, server, h.run(h.alpha, "ib_send_bw", "-R", "-p", fmt.Sprint(port), "-n", "200", h.beta.Addr().String()), "65536      200")
-	server = h.run(h.alpha, "ib_send_lat", "-R", "-p", fmt.Sprint(port), "-n", "200")
+	ends(t, server, h.run(h.alpha, "ib_send_bw", "-F", "-R", "-p", fmt.Sprint(port), "-n", "200", h.beta.Addr().String()), "65536      200")
+	server = h.run(h.alpha, "ib_send_lat", "-F", "-R", "-p", fmt.Sprint(port), "-n", "200")
 	h.listens(h.alpha, port, server)
-	ends(t, server, h.run(h.beta, "ib_send_lat", "-R", "-p", fmt.Sprint(port), "-n", "200", h.alpha.Addr().String()), " 200 ")
+	ends(t, server, h.run(h.beta, "ib_send_lat", "-F", "-R", "-p", fmt.Sprint(port), "-n", "200", h.alpha.Addr().String()), " 200 ")
 }
 
 func canaryCopied(t *testing.T, h *hosts) {
@@ -280,10 +280,10 @@ func (h *hosts) underTraffic(port uint16, seconds int, f func(*traffic) (enough 
 func (h *hosts) flood(port uint16, seconds int) *traffic {
 	h.t.Helper()
 	p, d := fmt.Sprint(port), fmt.Sprint(seconds)
-	server := h.run(h.beta, "ib_write_bw", "-R", "-p", p, "-D", d)
+	server := h.run(h.beta, "ib_write_bw", "-F", "-R", "-p", p, "-D", d)
 	h.listens(h.beta, port, server)
 	f := &traffic{server: server, over: time.Now().Add(time.Duration(seconds) * time.Second)}
-	f.client = h.run(h.alpha, "ib_write_bw", "-R", "-p", p, "-D", d, h.beta.Addr().String())
+	f.client = h.run(h.alpha, "ib_write_bw", "-F", "-R", "-p", p, "-D", d, h.beta.Addr().String())
 	h.until("data flow", func() bool {
 		return f.isOver() || slices.ContainsFunc(h.streams(h.alpha), func(s api.Stream) bool { return s.Program == "ib_write_bw" && s.BytesOut > 1<<20 })
 	})
