@@ -119,7 +119,7 @@ func (s *story) fabric() {
 
 func (s *story) until(what string, ok func() bool) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Minute)
 	defer cancel()
 	if err := node.Until(ctx, func() (bool, error) { return ok(), nil }); err != nil {
 		s.t.Fatalf("never happened: %s: %v", what, err)

@@ -49,7 +49,7 @@ func startHost(t *testing.T, h *lab.Host, binary string, hay *haystack) *host {
 // run runs the command line, keeps its output, and reports whether it succeeded.
 func (h *host) run(stdin io.Reader, args ...string) (string, bool) {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(h.t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := h.Command(ctx, h.binary, args...)
 	if stdin != nil {
