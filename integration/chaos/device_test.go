@@ -131,9 +131,10 @@ func (s *deviceScene) start(t *testing.T, n *node.Node) {
 
 func (s *deviceScene) run(t *testing.T) {
 	name := filepath.Base(s.at.DeviceLink)
-	if out := s.command(t, "udevadm", "info", "-q", "symlink", "-n", s.at.Device); !strings.Contains(out, "disk/by-ironwarp/"+name) {
-		t.Errorf("udev has not made the link %s, but %q", s.at.DeviceLink, out)
-	}
+	// The link is there before udev has written down that it is its own.
+	s.eventually(t, "udev says that it has made the link "+s.at.DeviceLink, nil, func(context.Context) bool {
+		return strings.Contains(s.command(t, "udevadm", "info", "-q", "symlink", "-n", s.at.Device), "disk/by-ironwarp/"+name)
+	})
 	queues, _ := filepath.Glob("/sys/block/" + filepath.Base(s.at.Device) + "/mq/*")
 	t.Logf("%s is %s, with %d connections", s.at.DeviceLink, s.at.Device, len(queues))
 	if _, err := s.alpha.Ironwarp(t.Context(), nil, "detach", "beta/disk"); err == nil || !strings.Contains(err.Error(), "in use") {

@@ -21,7 +21,7 @@ import (
 const guestScript = `
 set -e
 modprobe virtio_blk
-for i in $(seq 100); do [ -b /dev/vda ] && break; sleep 0.1; done
+until [ -b /dev/vda ]; do sleep 0.1; done
 pass=0
 while [ ! -e %[1]s/stop ]; do
 	pass=$((pass + 1))
@@ -108,6 +108,9 @@ func TestGuestOfAVhostUserDisk(t *testing.T) {
 	}
 }
 
+// guestTimeout bounds the guest's boot and its load, during which daemons come back four times.
+const guestTimeout = 5*healTimeout + loadTimeout
+
 // boot starts the guest, which leaves its results in dir, and waits until data flows.
 func (s *scene) boot(t *testing.T, image *vm.Image, dir string) *load {
 	t.Helper()
@@ -121,7 +124,7 @@ func (s *scene) boot(t *testing.T, image *vm.Image, dir string) *load {
 	go func() {
 		defer close(l.ended)
 		script := fmt.Sprintf(guestScript, vm.OutDir, s.lab.Canary())
-		r, err := image.Run(ctx, dir, script, vm.Options{Timeout: loadTimeout, Memory: 512, Console: t.Output(), Sockets: []string{s.disk.VhostSocket}})
+		r, err := image.Run(ctx, dir, script, vm.Options{Timeout: guestTimeout, Memory: 512, Console: t.Output(), Sockets: []string{s.disk.VhostSocket}})
 		if err == nil && r.Status != 0 {
 			err = fmt.Errorf("the guest's script ended with exit status %d:\n%s", r.Status, r.Output)
 		}

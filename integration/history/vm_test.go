@@ -30,7 +30,7 @@ const guestScript = `
 set -e
 modprobe -a virtio_blk virtio_net ext4
 sysctl -q -w vm.dirty_writeback_centisecs=0 vm.dirty_expire_centisecs=360000
-for i in $(seq 100); do [ -b /dev/vdb ] && [ -d /sys/class/net/eth0 ] && break; sleep 0.1; done
+until [ -b /dev/vdb ] && [ -d /sys/class/net/eth0 ]; do sleep 0.1; done
 ip addr add 10.0.2.15/24 dev eth0
 ip link set eth0 up
 mkdir /disk

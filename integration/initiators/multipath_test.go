@@ -60,7 +60,14 @@ func TestMultipath(t *testing.T) {
 	s.eventually("both paths are active", func() bool { return s.paths("active") == 2 })
 	out := s.run("multipath", "-ll")
 	t.Log(out)
-	disk := s.multipath()
+	var disk string
+	s.eventually("udev has made the device", func() bool {
+		all, _ := filepath.Glob("/dev/mapper/mpath*")
+		if len(all) == 1 {
+			disk = all[0]
+		}
+		return len(all) == 1
+	})
 	if !strings.Contains(out, "IronWarp") || !strings.Contains(out, "alua") {
 		t.Errorf("multipath-tools take the disk for another, or for one without ALUA:\n%s", out)
 	}
@@ -123,16 +130,6 @@ func TestMultipath(t *testing.T) {
 	_ = daemon.Process.Signal(os.Interrupt)
 	s.run("iscsiadm", "-m", "node", "--logoutall=all")
 	s.stop()
-}
-
-// multipath is the device that multipath-tools have made.
-func (s *scene) multipath() string {
-	s.t.Helper()
-	all, _ := filepath.Glob("/dev/mapper/mpath*")
-	if len(all) != 1 {
-		s.t.Fatalf("there are the devices %q", all)
-	}
-	return all[0]
 }
 
 // paths is how many paths are in a state, as the kernel's dm-multipath has it.
