@@ -258,8 +258,9 @@ func Until(ctx context.Context, ask func() (ok bool, err error)) error {
 }
 
 const (
-	daemonTimeout = 30 * time.Second
-	cliTimeout    = 60 * time.Second
-	joinTimeout   = 30 * time.Second
+	// A busy machine is no failure.
+	daemonTimeout = 2 * time.Minute
+	cliTimeout    = 3 * time.Minute
+	joinTimeout   = 2 * time.Minute
 	pollEvery     = 10 * time.Millisecond
 )
