@@ -103,26 +103,33 @@ func on(streams []api.Stream, carrier string) bool {
 	return n > 0
 }
 
-// guardsFit compares the guards in a host's kernel to its peer's transport: there has
-// to be one for each carrier that streams may have, and no other.
+// guardsFit waits until the guards in a host's kernel are those of its peer's transport: there has
+// to be one for each carrier that streams may have, at once, and no other when nothing is left to send by it.
 func (s *scene) guardsFit(n *node.Node, carrier config.Transport) {
 	s.t.Helper()
-	list, err := guard.List(n.NetNS())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	var have, want []string
-	for _, g := range list {
-		have = append(have, g.Protocol.String())
-	}
+	var want []string
 	for _, k := range carrier.Kinds() {
 		want = append(want, k.Protocol().String())
 	}
-	slices.Sort(have)
 	slices.Sort(want)
-	if have = slices.Compact(have); !slices.Equal(have, want) {
-		s.t.Errorf("%s with transport %s guards %v, want %v", n.Name(), carrier, have, want)
-	}
+	s.until(fmt.Sprintf("%s with transport %s guards %v alone", n.Name(), carrier, want), func() bool {
+		list, err := guard.List(n.NetNS())
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		var have []string
+		for _, g := range list {
+			have = append(have, g.Protocol.String())
+		}
+		slices.Sort(have)
+		have = slices.Compact(have)
+		for _, w := range want {
+			if !slices.Contains(have, w) {
+				s.t.Fatalf("%s with transport %s guards %v, want %v", n.Name(), carrier, have, want)
+			}
+		}
+		return slices.Equal(have, want)
+	})
 }
 
 // TestGuardOfALinkThatStaysIsNeverTakenDown changes the transport so that the peer
