@@ -144,6 +144,10 @@ func movingListener(t *testing.T, carrier string, link transport.Protocol) {
 		t.Errorf("in clear on the wire: %v, %v", k, err)
 	}
 
+	s.until("the daemon has noticed that its clients have left", func() bool {
+		list, err := s.alpha.Client().Attachments(t.Context())
+		return err == nil && list[0].Clients == 0
+	})
 	s.must(s.alpha, "detach", "beta/disk")
 	s.must(s.beta, "export", "rm", "disk")
 	s.must(s.alpha, "peer", "rm", "beta") // from now on alpha has no SA and no guard
