@@ -36,7 +36,7 @@ func TestBlktests(t *testing.T) {
 		return
 	}
 	s := newNVMeScene(t)
-	disk := s.connect()
+	disk := s.connect(keepAlive)
 	s.run("ln", "-sfn", "/proc/self/fd", "/dev/fd")
 	config := filepath.Join(t.TempDir(), "config")
 	if err := os.WriteFile(config, fmt.Appendf(nil, "TEST_DEVS=(%s)\nTIMEOUT=20\nQUICK_RUN=1\n", disk), 0o600); err != nil {

@@ -136,11 +136,15 @@ func (s *nvmeScene) nvme(line string) string {
 	return s.run("nvme", strings.Fields(line)...)
 }
 
+// keepAlive is the keep alive timeout in seconds, so that a machine that stands still for a while ends no controller: commands
+// of nvme-cli to one that is connected again fail.
+const keepAlive = 60
+
 // connect connects the first host, and returns the disk that has come.
-func (s *nvmeScene) connect() string {
+func (s *nvmeScene) connect(keepAlive int) string {
 	s.t.Helper()
 	return s.comes(func() {
-		s.nvme("connect -t rdma -a 10.9.0.2 -s 4420 -n " + subsystemNQN + " -i 2 -k 5 -c 1 " + nvmeHost)
+		s.nvme(fmt.Sprintf("connect -t rdma -a 10.9.0.2 -s 4420 -n %s -i 2 -k %d -c 1 %s", subsystemNQN, keepAlive, nvmeHost))
 	})
 }
 
@@ -148,7 +152,7 @@ func (s *nvmeScene) connect() string {
 func (s *nvmeScene) connectOther() string {
 	s.t.Helper()
 	return s.comes(func() {
-		s.run("sh", "-c", fmt.Sprintf("exec 3<>/dev/nvme-fabrics && echo transport=rdma,traddr=10.9.0.2,trsvcid=4420,nqn=%s,nr_io_queues=1,keep_alive_tmo=5,%s >&3 && cat <&3", subsystemNQN, nvmeOther))
+		s.run("sh", "-c", fmt.Sprintf("exec 3<>/dev/nvme-fabrics && echo transport=rdma,traddr=10.9.0.2,trsvcid=4420,nqn=%s,nr_io_queues=1,keep_alive_tmo=%d,%s >&3 && cat <&3", subsystemNQN, keepAlive, nvmeOther))
 	})
 }
 
@@ -195,7 +199,7 @@ func TestNVMe(t *testing.T) {
 	if found := s.nvme("discover -t rdma -a 10.9.0.2 -s 4420 " + nvmeHost); !strings.Contains(found, subsystemNQN) || !strings.Contains(found, "iwarp") {
 		t.Errorf("discovery finds %s", found)
 	}
-	disk := s.connect()
+	disk := s.connect(keepAlive)
 	for _, line := range []string{"id-ctrl ", "id-ns ", "ns-descs ", "smart-log ", "error-log ", "fw-log ", "effects-log ", "changed-ns-list-log ", "get-feature -f 7 "} {
 		if out, err := exec.Command("nvme", strings.Fields(line+disk)...).CombinedOutput(); err != nil {
 			t.Errorf("nvme %s: %v: %s", line, err, out)
@@ -204,7 +208,8 @@ func TestNVMe(t *testing.T) {
 	s.useNVMe(disk)
 	s.reservations(disk)
 	s.grow(disk)
-	s.cut(disk)
+	s.nvme("disconnect -n " + subsystemNQN)
+	s.cut(s.connect(5))
 	s.nvme("disconnect -n " + subsystemNQN)
 	s.stop()
 }

@@ -189,7 +189,7 @@ func TestTGTISER(t *testing.T) {
 
 // streaming shows what a login over TCP, after which RDMA is to begin, comes to.
 func (g *tgt) streaming(o iscsitest.Options) {
-	o.Only, o.Progress, o.Timeout = []string{"login.plain"}, nil, 3*time.Second
+	o.Only, o.Progress = []string{"login.plain"}, nil
 	for _, x := range []struct{ at, target, why string }{
 		{portal, g.target("iser"), "there is no answer to a Login Request"}, // soft-iWARP listens there, for MPA
 		{tgtTCP, g.target("iser"), "the login was refused: status 0x0203"},
