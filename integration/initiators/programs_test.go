@@ -57,14 +57,15 @@ func TestProgramsAndSiw(t *testing.T) {
 	siw := []string{"ip", "netns", "exec", "B"}
 	log := filepath.Join(t.TempDir(), "log") // of ours
 	ours := []string{os.Getenv(programVar), "run", "--lab", "--peer", "10.9.0.2", "--log", log, "--"}
+	// By -F perftest makes its report also where it has not found out how fast the processor's clock is, as in an emulated machine.
 	for _, x := range []struct{ name, server, client, want string }{
 		{"rping", "rping -s -a ADDRESS -p PORT -C 5", "rping -c -v -a ADDRESS -p PORT -C 5", "rdma-ping-4"},
-		{"ib_send_bw", "ib_send_bw -R -p PORT -n 500", "ib_send_bw -R -p PORT -n 500 ADDRESS", "65536      500"},
-		{"ib_write_bw", "ib_write_bw -R -p PORT -n 500", "ib_write_bw -R -p PORT -n 500 ADDRESS", "65536      500"},
-		{"ib_read_bw", "ib_read_bw -R -p PORT -n 500", "ib_read_bw -R -p PORT -n 500 ADDRESS", "65536      500"},
+		{"ib_send_bw", "ib_send_bw -F -R -p PORT -n 500", "ib_send_bw -F -R -p PORT -n 500 ADDRESS", "65536      500"},
+		{"ib_write_bw", "ib_write_bw -F -R -p PORT -n 500", "ib_write_bw -F -R -p PORT -n 500 ADDRESS", "65536      500"},
+		{"ib_read_bw", "ib_read_bw -F -R -p PORT -n 500", "ib_read_bw -F -R -p PORT -n 500 ADDRESS", "65536      500"},
 		{"rstream", "rstream -b ADDRESS -p PORT -S 65536 -C 100 -T v", "rstream -s ADDRESS -p PORT -S 65536 -C 100 -T v", "64k"},
 		{"rdma_client", "rdma_server -s ADDRESS -p PORT", "rdma_client -s ADDRESS -p PORT", "rdma_client: end 0"},
-		{"ib_send_lat", "ib_send_lat -R -p PORT -n 500", "ib_send_lat -R -p PORT -n 500 ADDRESS", "2       500"},
+		{"ib_send_lat", "ib_send_lat -F -R -p PORT -n 500", "ib_send_lat -F -R -p PORT -n 500 ADDRESS", "2       500"},
 	} {
 		for _, role := range []struct {
 			name           string
@@ -80,15 +81,13 @@ func TestProgramsAndSiw(t *testing.T) {
 					}
 					_ = os.Remove(log)
 				})
-				var client, server ended
-				for range 5 {
-					client, server = meet(t, role.server, strings.Fields(x.server), role.client, strings.Fields(x.client), role.address, x.want, role.name == "server")
-					// Perftest, where it has not found out how fast the processor's clock is, as on a busy machine.
-					unreported := bytes.Contains(client.said, []byte("Can't produce a report")) || bytes.Contains(server.said, []byte("Can't produce a report"))
-					if !unreported && !resetAtItsEnd(x.name, x.want, client, server, log) {
-						break
-					}
+				both := func() (client, server ended) {
+					return meet(t, role.server, strings.Fields(x.server), role.client, strings.Fields(x.client), role.address, x.want, role.name == "server")
+				}
+				client, server := both()
+				for n := 1; n < 5 && resetAtItsEnd(x.name, x.want, client, server, log); n++ {
 					_ = os.Remove(log)
+					client, server = both()
 				}
 				if client.err != nil && !raced(client.said) || !bytes.Contains(client.said, []byte(x.want)) {
 					t.Fatalf("the client: %v\n%s\nthe server:\n%s", client.err, client.said, server.said)
@@ -175,7 +174,7 @@ func meet(t *testing.T, serverRun, server, clientRun, client []string, address, 
 		c.said, c.err = cmd.CombinedOutput()
 		close(dialled)
 		done = (c.err == nil || bytes.Contains(c.said, []byte("Bad file descriptor"))) && bytes.Contains(c.said, []byte(want))
-		if done || time.Since(began) > commandTime || bytes.Contains(c.said, []byte("Can't produce a report")) {
+		if done || time.Since(began) > commandTime {
 			break
 		}
 	}
