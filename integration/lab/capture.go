@@ -87,7 +87,7 @@ func (h *Host) Capture(ctx context.Context, o CaptureOptions) (*Capture, error) 
 func (c *Capture) start(ctx context.Context) (err error) {
 	// -Z root: tcpdump may not write into the lab's directory as another user.
 	argv := []string{"netns", "exec", c.host.lab.bridge, "tcpdump", "-i", c.host.switchPort(c.o.Wire), "-n", "-U", "--immediate-mode",
-		"-B", strconv.Itoa(captureBufferKiB), "-Z", "root", "-s", strconv.Itoa(c.o.SnapLen), "-w", "-"}
+		"-B", strconv.Itoa(captureBuffer()), "-Z", "root", "-s", strconv.Itoa(c.o.SnapLen), "-w", "-"}
 	if c.o.Filter != "" {
 		argv = append(argv, fmt.Sprintf("(%s) or ether proto %#x", c.o.Filter, typeMark))
 	}
@@ -360,7 +360,20 @@ func parseDropped(s string) (n int, ok bool) {
 }
 
 const (
-	captureTimeout   = 2 * time.Minute // a busy machine is no failure
-	quiet            = 50 * time.Millisecond
-	captureBufferKiB = 64 << 10
+	captureTimeout = 2 * time.Minute // a busy machine is no failure
+	quiet          = 50 * time.Millisecond
+	// What packets wait in, in KiB, while tcpdump or who judges them stands still: tens of thousands may come in a second.
+	minCaptureBuffer = 64 << 10
+	maxCaptureBuffer = 256 << 10
 )
+
+// captureBuffer is as large as this machine, which has several captures at a time, can afford.
+func captureBuffer() (kib int) {
+	b, _ := os.ReadFile("/proc/meminfo") // without it: the least
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "MemAvailable:" {
+			kib, _ = strconv.Atoi(f[1])
+		}
+	}
+	return min(max(kib/64, minCaptureBuffer), maxCaptureBuffer)
+}

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,6 +45,40 @@ func TestLabHostsReachEachOtherAndCaptureCountsClearTraffic(t *testing.T) {
 	}
 	if counts.Clear(7471) < 10 || counts.Clear(7472) != 0 || counts.ESP != 0 || counts.Dropped != 0 {
 		t.Errorf("after two clear connections on port 7471: %v", counts)
+	}
+}
+
+// TestCaptureWaitsForATcpdumpThatStandsStill for a while in which more packets come than in a second of any test.
+func TestCaptureWaitsForATcpdumpThatStandsStill(t *testing.T) {
+	if captureBuffer() < maxCaptureBuffer {
+		t.Skip("this machine has little memory left")
+	}
+	l := Start(t, Config{NoCharon: true})
+	a, b := l.Host("alpha"), l.Host("beta")
+	c, err := a.Capture(t.Context(), CaptureOptions{Unjudged: "the test counts clear packets"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(-c.cmd.Process.Pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	const packets = 80000
+	sent := a.Do(func() error {
+		u, err := net.Dial("udp", netip.AddrPortFrom(b.Addr(), 9000).String())
+		if err != nil {
+			return err
+		}
+		defer u.Close()
+		for range packets {
+			_, _ = u.Write(make([]byte, 1400)) // nobody listens, of which it hears
+		}
+		return nil
+	})
+	if err := errors.Join(sent, syscall.Kill(-c.cmd.Process.Pid, syscall.SIGCONT)); err != nil {
+		t.Fatal(err)
+	}
+	if counts, err := c.Stop(); err != nil || counts.Dropped != 0 || counts.Packets < packets*9/10 {
+		t.Errorf("%v, %v", counts, err)
 	}
 }
 
