@@ -251,7 +251,8 @@ func (s *scene) loginAt(at, iface string, settings ...string) {
 	s.t.Helper()
 	s.run("iscsiadm", "-m", "node", "-o", "new", "-T", targetName, "-p", at, "-I", iface)
 	s.t.Cleanup(func() { exec.Command("iscsiadm", "-m", "node", "--logoutall=all").Run() }) // if the test has failed
-	for _, kv := range append(settings, "node.session.timeo.replacement_timeout=5", "node.session.initial_login_retry_max=2", "node.conn[0].timeo.login_timeout=15") {
+	// I/O of a connection that was lost while the machine stood still waits for the next one.
+	for _, kv := range append([]string{"node.session.timeo.replacement_timeout=120", "node.session.initial_login_retry_max=2", "node.conn[0].timeo.login_timeout=15"}, settings...) {
 		name, value, _ := strings.Cut(kv, "=")
 		s.run("iscsiadm", "-m", "node", "-T", targetName, "-p", at, "-I", iface, "-o", "update", "-n", name, "-v", value)
 	}

@@ -55,7 +55,7 @@ func TestMultipath(t *testing.T) {
 		_ = daemon.Wait()
 	})
 	for _, at := range []string{portal, secondPortal} {
-		s.loginAt(at, "default")
+		s.loginAt(at, "default", "node.session.timeo.replacement_timeout=5") // after which I/O goes by the other path
 	}
 	s.eventually("both paths are active", func() bool { return s.paths("active") == 2 })
 	out := s.run("multipath", "-ll")
