@@ -20,7 +20,7 @@ import (
 const commandTime = 3 * time.Minute
 
 // serverless is what a client is left to end by itself, when its server has ended.
-const serverless = 20 * time.Second
+const serverless = 40 * time.Second
 
 // TestProgramsAndSiw: programs of librdmacm under `ironwarp run` and the same ones on soft-iWARP, in another namespace, in both roles.
 func TestProgramsAndSiw(t *testing.T) {
