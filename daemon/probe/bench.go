@@ -35,6 +35,12 @@ func Rows() []Row {
 	}
 }
 
+// begins reports whether another operation begins before end. The first one always does: a row without any, of a machine that was busy
+// meanwhile, would say that nothing is carried. outstanding are those that have begun and are not counted.
+func (r *Row) begins(outstanding int, end time.Time) bool {
+	return r.Operations == 0 && outstanding == 0 || time.Now().Before(end)
+}
+
 // Bench measures one row for about d. silence bounds the time without any completion.
 // It fails with ErrSilent, ctx's error, or that of the stream.
 func (c *Client) Bench(ctx context.Context, r *Row, d, silence time.Duration) error {
@@ -67,7 +73,7 @@ func (c *Client) writes(ctx context.Context, r *Row, end time.Time) error {
 	wr := verbs.SendWR{Op: verbs.OpWrite, Flags: verbs.Signaled, RemoteSTag: c.offer.STag, SGL: []verbs.SGE{{MR: c.res.region, Len: uint32(min(r.Size, int(c.offer.Length)))}}}
 	outstanding := 0
 	for {
-		for outstanding < r.Depth && time.Now().Before(end) {
+		for outstanding < r.Depth && r.begins(outstanding, end) {
 			if err := c.QP.PostSend(&wr); err != nil {
 				return err
 			}
@@ -95,7 +101,7 @@ func (c *Client) reads(ctx context.Context, r *Row, end time.Time) error {
 	began := make([]time.Time, 0, r.Depth)
 	limit := min(r.Depth, c.QP.ORD())
 	for {
-		for len(began) < limit && time.Now().Before(end) {
+		for len(began) < limit && r.begins(len(began), end) {
 			began = append(began, time.Now())
 			if err := c.read(r.Size, verbs.More); err != nil {
 				return err
@@ -121,7 +127,7 @@ func (c *Client) reads(ctx context.Context, r *Row, end time.Time) error {
 func (c *Client) sends(ctx context.Context, r *Row, end time.Time) error {
 	limit := int(c.offer.Window)
 	for {
-		for c.unacked < limit && time.Now().Before(end) {
+		for c.unacked < limit && r.begins(0, end) {
 			if err := c.send(sinkSlot, min(r.Size, int(c.offer.MaxMessage)), verbs.More); err != nil {
 				return err
 			}
@@ -147,7 +153,7 @@ func (c *Client) sends(ctx context.Context, r *Row, end time.Time) error {
 
 func (c *Client) echoes(ctx context.Context, r *Row, end time.Time, silence time.Duration) error {
 	r.Latency = NewHistogram()
-	for time.Now().Before(end) {
+	for r.begins(0, end) {
 		d, err := c.roundTrip(ctx, true, r.Size, silence)
 		if err != nil {
 			return err

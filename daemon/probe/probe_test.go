@@ -130,6 +130,8 @@ func TestPingCountsEveryRoundTrip(t *testing.T) {
 	})
 }
 
+// A row whose time is over before its first operation, on a busy machine, has that one all the same: without any it would say that
+// nothing is carried.
 func TestBenchMakesEveryRowOnOneStream(t *testing.T) {
 	overEachCarrier(t, func(t *testing.T, h *host) {
 		c, err := h.dial(t)
@@ -137,13 +139,14 @@ func TestBenchMakesEveryRowOnOneStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range Rows() {
-			for d := 20 * time.Millisecond; r.Operations == 0; d *= 2 { // a busy machine may need more for the first
+			for _, d := range []time.Duration{0, 20 * time.Millisecond} {
+				r := r
 				if err := c.Bench(t.Context(), &r, d, time.Minute); err != nil {
 					t.Fatalf("%s %d: %v", r.Op, r.Size, err)
 				}
-			}
-			if r.Elapsed <= 0 || r.Latency != nil && r.Latency.TotalCount() != int64(r.Operations) {
-				t.Errorf("%+v", r)
+				if r.Operations == 0 || r.Elapsed <= 0 || r.Latency != nil && r.Latency.TotalCount() != int64(r.Operations) {
+					t.Errorf("for %v: %+v", d, r)
+				}
 			}
 		}
 		if err := c.Close(); err != nil {
