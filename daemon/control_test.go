@@ -243,36 +243,24 @@ func TestMetricsAreServedWhenAskedFor(t *testing.T) {
 }
 
 func TestSystemdIsToldReadyAndStopping(t *testing.T) {
-	path := filepath.Join(shortDir(t), "notify")
-	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	t.Setenv("NOTIFY_SOCKET", path)
+	sd := newSystemd(t)
 	t.Setenv("WATCHDOG_USEC", "60000")
 	t.Setenv("WATCHDOG_PID", fmt.Sprint(os.Getpid()))
 	h := newHost(t, "")
-	next := func() string {
-		b := make([]byte, 256)
-		n, err := l.Read(b)
-		if err != nil {
-			t.Fatal(err)
+	// The watchdog begins before the daemon is ready.
+	other := func() (m string) {
+		for m = sd.next(); m == "WATCHDOG=1"; m = sd.next() {
 		}
-		return string(b[:n])
+		return m
 	}
-	if m := next(); m != "READY=1" {
+	if m := other(); m != "READY=1" {
 		t.Errorf("first %q", m)
 	}
-	if m := next(); m != "WATCHDOG=1" {
+	if m := sd.next(); m != "WATCHDOG=1" {
 		t.Errorf("then %q", m)
 	}
 	h.stop()
-	m := next()
-	for m == "WATCHDOG=1" {
-		m = next()
-	}
-	if m != "STOPPING=1" {
+	if m := other(); m != "STOPPING=1" {
 		t.Errorf("last %q", m)
 	}
 }

@@ -56,7 +56,8 @@ type host struct {
 	conf string
 	log  *safeBuffer
 
-	kernel   func() error // tells whether the kernel has SCTP; nil: the real one
+	kernel   func() error  // tells whether the kernel has SCTP; nil: the real one
+	retry    time.Duration // 0: testRetry
 	stuck    time.Duration
 	offering time.Duration // Options.offer
 	parting  time.Duration // Options.closing
@@ -145,7 +146,7 @@ func (h *host) write(name, text string) {
 }
 
 func (h *host) options() Options {
-	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, offer: h.offering, closing: h.parting, removeGuard: h.removeGuard, devices: h.devices, rate: h.rate, passed: h.passed, Log: func(config.Log) *slog.Logger {
+	return Options{Config: h.conf, Named: true, Version: "test", retry: cmp.Or(h.retry, testRetry), trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, offer: h.offering, closing: h.parting, removeGuard: h.removeGuard, devices: h.devices, rate: h.rate, passed: h.passed, Log: func(config.Log) *slog.Logger {
 		return slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}}
 }

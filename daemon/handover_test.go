@@ -18,13 +18,15 @@ import (
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
 )
 
-// systemd is its store of descriptors.
+// systemd is its store of descriptors, and what else it is told. It always listens: a daemon waits, also at its end, while ten messages
+// are unread.
 type systemd struct {
 	t *testing.T
 	l *net.UnixConn
 
 	mu    sync.Mutex // guards what is below
 	store []*os.File
+	told  []string // that next has not returned
 }
 
 func newSystemd(t *testing.T) *systemd {
@@ -77,12 +79,29 @@ func (s *systemd) serve() {
 			fds = nil
 		case "FDSTOREREMOVE=1":
 			s.store = slices.DeleteFunc(s.store, func(f *os.File) bool { return f.Name() == name && f.Close() == nil })
+		default:
+			s.told = append(s.told, string(b[:n]))
 		}
 		s.mu.Unlock()
 		for _, fd := range fds {
 			unix.Close(fd)
 		}
 	}
+}
+
+// next waits for what it is told next, of all but descriptors.
+func (s *systemd) next() (text string) {
+	s.t.Helper()
+	eventually(s.t, "systemd is told something", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.told) == 0 {
+			return false
+		}
+		text, s.told = s.told[0], s.told[1:]
+		return true
+	})
+	return text
 }
 
 // passed are copies of what is stored, as a service gets them.

@@ -3,7 +3,6 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -237,37 +236,22 @@ func TestExportThatChangesIsNeverMissing(t *testing.T) {
 // TestWatchdogHearsNothingOfADaemonThatCannotAct: systemd is told that the daemon is
 // alive only while its configuration can be changed.
 func TestWatchdogHearsNothingOfADaemonThatCannotAct(t *testing.T) {
-	socket := filepath.Join(shortDir(t), "notify")
-	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	t.Setenv("NOTIFY_SOCKET", socket)
+	sd := newSystemd(t)
 	t.Setenv("WATCHDOG_USEC", strconv.Itoa(int((30 * time.Millisecond).Microseconds())))
 	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
-	h := &host{t: t, stuck: 50 * time.Millisecond}
+	// No change is stuck but the one below: what is broken is looked for with the same lock.
+	h := &host{t: t, stuck: 50 * time.Millisecond, retry: time.Hour}
 	h.begin("")
-	next := func() string {
-		t.Helper()
-		var b [4096]byte
-		l.SetReadDeadline(time.Now().Add(waitTime))
-		n, err := l.Read(b[:])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(b[:n])
-	}
 	await := func(want string) {
 		t.Helper()
-		for !strings.HasPrefix(next(), want) {
+		for !strings.HasPrefix(sd.next(), want) {
 		}
 	}
 	await("WATCHDOG=1")
 	h.d.changing.Lock()
 	await("STATUS=a change of the configuration has not ended")
 	for range 5 {
-		if got := next(); !strings.HasPrefix(got, "STATUS=a change") {
+		if got := sd.next(); !strings.HasPrefix(got, "STATUS=a change") {
 			t.Errorf("while a change is stuck systemd is told %q", got)
 		}
 	}
