@@ -224,10 +224,16 @@ func (h *host) offer(spec api.ExportSpec) {
 	})
 	if e.State != api.ExportReady {
 		h.t.Logf("export %s is not offered at once: %v", name, e.Problem)
-		eventually(h.t, "the export is offered", func() bool {
-			return slices.ContainsFunc(h.status().Exports, func(e api.Export) bool { return e.Name == name && e.State == api.ExportReady })
-		})
+		h.opened(name)
 	}
+}
+
+// opened waits until the storage of an export is open, which a busy machine may do later than a start or a reload waits for it.
+func (h *host) opened(name string) {
+	h.t.Helper()
+	eventually(h.t, "the storage of the export is open", func() bool {
+		return slices.ContainsFunc(h.status().Exports, func(e api.Export) bool { return e.Name == name && e.UUID != "" })
+	})
 }
 
 // attach attaches a disk and connects an NBD client to it.

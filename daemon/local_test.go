@@ -364,7 +364,7 @@ func TestULPsAreToldNothingOfTheHost(t *testing.T) {
 	h.ulps(fmt.Sprintf("\n  - {name: alice, users: [%d], peers: [p]}\npeers:\n  - {name: p, address: 127.0.0.8, port: %d, protection: loopback}\n  - {name: q, address: 127.0.0.9, protection: loopback}\n", alice, iwarptest.FreePort(t)))
 	c := h.as(alice)
 	var texts []string
-	_, err := c.Attach(t.Context(), api.AttachRequest{Peer: "p", Export: "x", TimeoutSeconds: 2}, func(ev api.Event) { texts = append(texts, ev.Progress) })
+	_, err := c.Attach(t.Context(), api.AttachRequest{Peer: "p", Export: "x", TimeoutSeconds: 60}, func(ev api.Event) { texts = append(texts, ev.Progress) })
 	says(t, err, api.CodeUnavailable, "cannot attach p/x: peer p is not reached now", "root of this host sees why")
 	texts = append(texts, err.Error())
 	_, err = c.Ping(t.Context(), api.PingRequest{Peer: "p", TimeoutSeconds: 60}, nil)

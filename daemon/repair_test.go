@@ -54,13 +54,14 @@ func TestRepairedExportFlushesAgain(t *testing.T) {
 	if err := os.Rename(path+".away", path); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the export is offered again", func() bool { return beta.status().Exports[0].UUID != "" })
+	beta.opened("disk")
 	says(t, beta.status().Exports[0].Problem, api.CodeUnavailable, "has lost acknowledged writes", "ironwarp export repair disk")
 	flushFails("a repair has failed")
 
 	beta.stop()
 	thin.Repair(t)
 	beta.start()
+	beta.opened("disk")
 	says(t, beta.status().Exports[0].Problem, api.CodeUnavailable, "has lost acknowledged writes", "ironwarp export repair disk")
 	flushFails("with room, and not repaired")
 	before := beta.status().Exports[0].UUID

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -258,6 +259,7 @@ func TestWriterKeepsItsPlaceOverARestartOfTheServer(t *testing.T) {
 			t.Errorf("an orderly end leaves %s, %v; a killed daemon %s", now, err, placed)
 		}
 		beta.start()
+		beta.opened("disk")
 		refused("after a restart")
 		ok(t, c, cmdWrite, 512, 512, bytes.Repeat([]byte{2}, 512))
 		ok(t, c, cmdFlush, 0, 0, nil)
@@ -266,6 +268,7 @@ func TestWriterKeepsItsPlaceOverARestartOfTheServer(t *testing.T) {
 	beta.stop()
 	alpha.stop()
 	beta.start()
+	beta.opened("disk")
 	refused("while its daemon is away")
 	alpha.start()
 	eventually(t, "the disk is ready", func() bool { return alpha.status().Attachments[0].State == api.AttachReady })
@@ -275,6 +278,7 @@ func TestWriterKeepsItsPlaceOverARestartOfTheServer(t *testing.T) {
 	}
 	beta.stop()
 	beta.start()
+	beta.opened("disk")
 	if _, err := gamma.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk"}, nil); err != nil {
 		t.Errorf("after a detach: %v", err)
 	}
@@ -316,6 +320,11 @@ func TestDiskUnderTwoNamesIsOfferedOnce(t *testing.T) {
 		}
 		return n, ready, other
 	}
+	eventually(t, "the storage of both has answered", func() bool {
+		return !slices.ContainsFunc(h.status().Exports, func(e api.Export) bool {
+			return e.State == api.ExportOpening || e.Problem != nil && strings.Contains(e.Problem.Message, "may hang")
+		})
+	})
 	n, ready, other := problems()
 	if n != 1 {
 		t.Fatalf("%d of two exports with one UUID are not offered", n)
@@ -358,6 +367,7 @@ func TestCopyOfADiskIsNamedInTheLog(t *testing.T) {
 	if _, err := h.api.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	h.opened("copy")
 	if c := h.status().Exports[0]; c.Name != "copy" || c.State != api.ExportReady || c.UUID == e.UUID {
 		t.Errorf("%+v", c)
 	}
