@@ -161,7 +161,7 @@ func TestAttachRefusals(t *testing.T) {
 func TestAttachGivesUpWhenThePeerIsNotThere(t *testing.T) {
 	alpha, beta, _ := pair(t, 1<<20)
 	beta.stop()
-	_, err := alpha.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk", TimeoutSeconds: 5}, nil)
+	_, err := alpha.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk"}, nil)
 	says(t, err, api.CodeUnavailable, "cannot attach beta/disk", "connection refused", "is the peer's daemon running")
 	if list := alpha.status().Attachments; len(list) != 0 {
 		t.Errorf("left behind: %+v", list)
