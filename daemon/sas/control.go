@@ -54,8 +54,8 @@ type Control struct {
 // New returns a Control without a manager.
 func New(cfg Config) *Control { return &Control{cfg: cfg, made: make(chan struct{})} }
 
-// firstTry is how long the first peer waits for strongSwan.
-const firstTry = 5 * time.Second
+// FirstTry is how long the first peer waits for strongSwan.
+const FirstTry = 5 * time.Second
 
 // Manager returns the manager, and starts it if need be. The first peer waits until
 // strongSwan was reached, or not: who was told that a peer is there may use it at once.
@@ -65,7 +65,7 @@ func (k *Control) Manager(ctx context.Context, c config.IPsec) (*ipsec.Manager, 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, firstTry)
+	ctx, cancel := context.WithTimeout(ctx, FirstTry)
 	defer cancel()
 	select {
 	case <-m.Tried():
