@@ -64,6 +64,7 @@ type Options struct {
 	stuck   time.Duration // 0: stuckTime
 	offer   time.Duration // 0: export.OfferTime
 	closing time.Duration // export.Config.Closing
+	drain   time.Duration // attach.Config.Drain
 	kernel  func() error  // carrier.Config.Kernel
 	// removeGuard takes a guard down, or says why it stays; nil: guard.Remove.
 	removeGuard func(guard.Spec) error
@@ -157,7 +158,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	}
 	kept, passed := splitPassed(opt.passed)
 	d.passed = passed
-	d.disks = attach.New(attach.Config{Clients: handover.Load(d.log, os.Getenv("NOTIFY_SOCKET"), kept), Log: d.log, Users: d.local, Context: d.ctx, Run: d.run, Config: d.config, Devices: cmp.Or(opt.devices, device.Kernel()),
+	d.disks = attach.New(attach.Config{Clients: handover.Load(d.log, os.Getenv("NOTIFY_SOCKET"), kept), Log: d.log, Users: d.local, Context: d.ctx, Run: d.run, Config: d.config, Devices: cmp.Or(opt.devices, device.Kernel()), Drain: opt.drain,
 		Peer: func(name string) (attach.Peer, error) { return d.findPeer(name) },
 		Choose: func(ctx context.Context, by *local.Consumer, p attach.Peer, path, partition string) (*transport.Config, func(error), error) {
 			to, err := p.(*peer).carrierPeer(path)

@@ -61,6 +61,7 @@ type host struct {
 	stuck    time.Duration
 	offering time.Duration // Options.offer
 	parting  time.Duration // Options.closing
+	drain    time.Duration // Options.drain
 	// removeGuard is Options.removeGuard.
 	removeGuard func(guard.Spec) error
 	devices     *device.Driver // Options.devices
@@ -146,7 +147,7 @@ func (h *host) write(name, text string) {
 }
 
 func (h *host) options() Options {
-	return Options{Config: h.conf, Named: true, Version: "test", retry: cmp.Or(h.retry, testRetry), trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, offer: h.offering, closing: h.parting, removeGuard: h.removeGuard, devices: h.devices, rate: h.rate, passed: h.passed, Log: func(config.Log) *slog.Logger {
+	return Options{Config: h.conf, Named: true, Version: "test", retry: cmp.Or(h.retry, testRetry), trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, offer: h.offering, closing: h.parting, drain: h.drain, removeGuard: h.removeGuard, devices: h.devices, rate: h.rate, passed: h.passed, Log: func(config.Log) *slog.Logger {
 		return slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}}
 }

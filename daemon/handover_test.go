@@ -151,6 +151,13 @@ func (s *systemd) empty() {
 	s.store = nil
 }
 
+// patient has a daemon of a host wait at its end for what NBD clients have requested, and not cut them off after two seconds, which a
+// busy machine may take.
+func (h *host) patient() {
+	h.drain = waitTime
+	h.again()
+}
+
 // restart has another daemon in the place of the one that runs.
 func (s *systemd) restart(h *host) {
 	h.stop()
@@ -164,6 +171,7 @@ func (s *systemd) restart(h *host) {
 func TestNBDClientsOutliveTheDaemon(t *testing.T) {
 	sd := newSystemd(t)
 	alpha, beta, image := pair(t, 4<<20)
+	alpha.patient()
 	first := alpha.attach("disk")
 	clients := []*nbdtest.Client{first, alpha.nbd("disk"), alpha.nbd("disk")}
 	const blocks, size = 64, 4096
@@ -238,6 +246,7 @@ func TestMoreNBDClientsThanSystemdKeeps(t *testing.T) {
 	sd := newSystemd(t)
 	alpha, beta := newHost(t, ""), newHost(t, "")
 	link(t, alpha, beta)
+	alpha.patient()
 	var clients []*nbdtest.Client
 	for d := range disks {
 		name := fmt.Sprintf("disk%d", d)
@@ -329,6 +338,7 @@ func TestClientsThatCannotGoOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sd := newSystemd(t)
 			alpha, beta, _ := pair(t, 1<<20)
+			alpha.patient()
 			c := alpha.attach("disk")
 			ok(t, c, cmdRead, 0, 512, nil)
 			alpha.stop()
@@ -377,6 +387,7 @@ func TestClientThatSystemdKeepsIsNotServedOn(t *testing.T) {
 func TestUsersOfClientsAreAskedForAgain(t *testing.T) {
 	sd := newSystemd(t)
 	alpha, _ := twoUsers(t)
+	alpha.patient()
 	clients := map[uint32]*nbdtest.Client{}
 	for uid, disk := range map[uint32]string{alice: "a", bob: "b"} {
 		at, err := alpha.as(uid).Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: disk}, nil)

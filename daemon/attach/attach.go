@@ -60,6 +60,8 @@ type Config struct {
 	// Peer finds a peer by name. It fails with an *api.Error where there is none.
 	Peer    func(name string) (Peer, error)
 	Devices *device.Driver
+	// Drain is how long NBD requests under way may take when their disk ends; 0: nbd's default.
+	Drain time.Duration
 	// Choose returns the transport of the next streams by a path to a peer, in a partition or none, and a function that is to be
 	// called with the result of opening them. Health is the state of the peer that status shows.
 	Choose func(ctx context.Context, by *local.Consumer, p Peer, path, partition string) (*transport.Config, func(error), error)

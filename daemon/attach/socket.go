@@ -66,7 +66,7 @@ func (a *Attacher) logOf(k Disk) *slog.Logger {
 
 // nbdConfig bounds the clients of a ULP's disk, and keeps those of a socket for the next daemon.
 func (a *Attacher) nbdConfig(at *Attachment) nbd.Config {
-	cfg := nbd.Config{Logger: at.log}
+	cfg := nbd.Config{Logger: at.log, DrainTimeout: a.cfg.Drain}
 	if a.cfg.Clients != nil && at.device == "" {
 		cfg.HandOver = func(nc net.Conn, h nbd.Handed) { a.keepClient(at, nc, h) }
 	}
