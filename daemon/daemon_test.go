@@ -302,18 +302,17 @@ func ok(t *testing.T, c *nbdtest.Client, cmd uint16, off uint64, n uint32, paylo
 	return data
 }
 
-// eventually waits until f is true.
+// eventually waits until f is true. It looks less and less often: f may make streams, and who makes more than 50 a second for long is
+// blocked.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitTime)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !f() {
+	for pause := 5 * time.Millisecond; !f(); pause = min(pause+pause/20, 100*time.Millisecond) {
 		select {
 		case <-ctx.Done():
 			t.Fatalf("never happened: %s", what)
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 	}
 }
