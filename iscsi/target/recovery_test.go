@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ironwarp/ironwarp/internal/crc32c"
@@ -17,13 +18,19 @@ import (
 func recovering(t testing.TB, cfg target.Config, keys ...string) (*served, *client) {
 	t.Helper()
 	s := serve(t, cfg, nil, unit{size: 64 << 20})
+	return s, recoveringAt(t, s, keys...)
+}
+
+// recoveringAt is recovering at a server that there is.
+func recoveringAt(t testing.TB, s *served, keys ...string) *client {
+	t.Helper()
 	c := dial(t, s, 1, append(keys, "ErrorRecoveryLevel=1", "HeaderDigest=CRC32C", "DataDigest=CRC32C", "MaxConnections=4")...)
 	if c.agreed["ErrorRecoveryLevel"] != "1" {
 		t.Fatalf("%q", c.agreed)
 	}
 	c.digests = true
 	c.ready()
-	return s, c
+	return c
 }
 
 // pattern is n bytes that are not alike.
@@ -459,41 +466,43 @@ func TestR2TSNACK(t *testing.T) {
 // TestDataThatDoNotCome: an R2T of which nothing has come is sent again; of a sequence that has stopped the rest is
 // asked for (sections 7.1.4.1 and 7.9).
 func TestDataThatDoNotCome(t *testing.T) {
-	_, c := recovering(t, target.Config{SequenceWait: 40 * time.Millisecond}, "InitialR2T=No", "FirstBurstLength=1024")
-	data := pattern(4*512, 3)
-	k := write10(5, 4)
-	k.Final = false
-	c.command(k, data[:256])
-	c.out(iscsi.DataOut{ITT: 5, TTT: iscsi.NoTag, Offset: 256}, data[256:512], false) // and no more
-	first := c.r2t()
-	if first.Offset != 512 || first.Length != 3*512 || first.R2TSN != 0 {
-		t.Fatalf("%+v", first)
-	}
-	if r := c.r2t(); r != first {
-		t.Fatalf("%+v, want %+v", r, first)
-	}
-	c.out(iscsi.DataOut{ITT: 5, TTT: first.TTT, Offset: 512}, data[512:1024], false) // and no more
-	r := c.r2t()
-	for r == first {
-		r = c.r2t() // it was on its way
-	}
-	if r.R2TSN != 1 || r.Offset != 1024 || r.Length != 1024 || r.TTT == first.TTT {
-		t.Fatalf("%+v", r)
-	}
-	c.out(iscsi.DataOut{Final: true, ITT: 5, TTT: first.TTT, DataSN: 1, Offset: 1024}, make([]byte, 1024), false) // too late
-	c.out(iscsi.DataOut{Final: true, ITT: 5, TTT: r.TTT, Offset: 1024}, data[1024:], false)
-	for {
-		h, _ := c.receive()
-		if h.Opcode() == iscsi.OpResponse {
-			break
+	synctest.Test(t, func(t *testing.T) { // who is kept from the processor sends nothing, either
+		c := recoveringAt(t, servePipes(t, target.Config{SequenceWait: 40 * time.Millisecond}, unit{size: 64 << 20}), "InitialR2T=No", "FirstBurstLength=1024")
+		data := pattern(4*512, 3)
+		k := write10(5, 4)
+		k.Final = false
+		c.command(k, data[:256])
+		c.out(iscsi.DataOut{ITT: 5, TTT: iscsi.NoTag, Offset: 256}, data[256:512], false) // and no more
+		first := c.r2t()
+		if first.Offset != 512 || first.Length != 3*512 || first.R2TSN != 0 {
+			t.Fatalf("%+v", first)
 		}
-		if again, _ := iscsi.ParseR2T(&h); again != r {
-			t.Fatalf("%v: %+v", h.Opcode(), again)
+		if r := c.r2t(); r != first {
+			t.Fatalf("%+v, want %+v", r, first)
 		}
-	}
-	if !bytes.Equal(c.read(6, 4), data) {
-		t.Error("other data were written")
-	}
+		c.out(iscsi.DataOut{ITT: 5, TTT: first.TTT, Offset: 512}, data[512:1024], false) // and no more
+		r := c.r2t()
+		for r == first {
+			r = c.r2t() // it was on its way
+		}
+		if r.R2TSN != 1 || r.Offset != 1024 || r.Length != 1024 || r.TTT == first.TTT {
+			t.Fatalf("%+v", r)
+		}
+		c.out(iscsi.DataOut{Final: true, ITT: 5, TTT: first.TTT, DataSN: 1, Offset: 1024}, make([]byte, 1024), false) // too late
+		c.out(iscsi.DataOut{Final: true, ITT: 5, TTT: r.TTT, Offset: 1024}, data[1024:], false)
+		for {
+			h, _ := c.receive()
+			if h.Opcode() == iscsi.OpResponse {
+				break
+			}
+			if again, _ := iscsi.ParseR2T(&h); again != r {
+				t.Fatalf("%v: %+v", h.Opcode(), again)
+			}
+		}
+		if !bytes.Equal(c.read(6, 4), data) {
+			t.Error("other data were written")
+		}
+	})
 }
 
 // TestNothingIsAcknowledged: while an initiator does not acknowledge its answers they are kept; it is asked for
@@ -557,36 +566,38 @@ func TestNothingIsAcknowledged(t *testing.T) {
 // TestKeptDataAreBounded: data that an initiator does not acknowledge keep memory from other commands, but not for
 // ever. What is not kept any more is not sent again (sections 7.8 and 11.17.1).
 func TestKeptDataAreBounded(t *testing.T) {
-	_, c := recovering(t, target.Config{SequenceWait: 40 * time.Millisecond}, "MaxRecvDataSegmentLength=262144", "MaxBurstLength=1048576")
-	first := c.statSN
-	asked := false
-	const n = 40 // of 1 MiB each, where 32 fit
-	for itt := range uint32(n) {
-		c.statSN = first
-		c.command(iscsi.Command{Final: true, Read: true, ITT: itt, EDTL: 1 << 20, CDB: [16]byte{scsi.Read10, 7: 8}}, nil)
-	}
-	for over := 0; over < n; {
-		h, _ := c.receive()
-		if h.Opcode() == iscsi.OpNOPIn {
-			asked = true
-		} else if d, _ := iscsi.ParseDataIn(&h); d.HasStatus {
-			over++
+	synctest.Test(t, func(t *testing.T) {
+		c := recoveringAt(t, servePipes(t, target.Config{SequenceWait: 40 * time.Millisecond}, unit{size: 64 << 20}), "MaxRecvDataSegmentLength=262144", "MaxBurstLength=1048576")
+		first := c.statSN
+		asked := false
+		const n = 40 // of 1 MiB each, where 32 fit
+		for itt := range uint32(n) {
+			c.statSN = first
+			c.command(iscsi.Command{Final: true, Read: true, ITT: itt, EDTL: 1 << 20, CDB: [16]byte{scsi.Read10, 7: 8}}, nil)
 		}
-	}
-	if !asked {
-		t.Error("no acknowledgement is asked for")
-	}
-	for itt, want := range map[uint32]bool{0: false, n - 1: true} {
-		c.statSN = first
-		c.snack(iscsi.SNACK{ITT: itt, TTT: iscsi.NoTag, RunLength: 1})
-		h, _ := c.receive()
-		if kept := h.Opcode() == iscsi.OpDataIn; kept != want || !kept && iscsi.ParseReject(&h).Reason != iscsi.RejectSNACK {
-			t.Errorf("%d: %v", itt, h.Opcode())
+		for over := 0; over < n; {
+			h, _ := c.receive()
+			if h.Opcode() == iscsi.OpNOPIn {
+				asked = true
+			} else if d, _ := iscsi.ParseDataIn(&h); d.HasStatus {
+				over++
+			}
 		}
-	}
-	c.statSN = first
-	c.snack(iscsi.SNACK{Type: iscsi.SNACKStatus, ITT: iscsi.NoTag, TTT: iscsi.NoTag, BegRun: first, RunLength: 1}) // its status is in the data
-	c.rejected(iscsi.RejectSNACK, iscsi.OpSNACK)
+		if !asked {
+			t.Error("no acknowledgement is asked for")
+		}
+		for itt, want := range map[uint32]bool{0: false, n - 1: true} {
+			c.statSN = first
+			c.snack(iscsi.SNACK{ITT: itt, TTT: iscsi.NoTag, RunLength: 1})
+			h, _ := c.receive()
+			if kept := h.Opcode() == iscsi.OpDataIn; kept != want || !kept && iscsi.ParseReject(&h).Reason != iscsi.RejectSNACK {
+				t.Errorf("%d: %v", itt, h.Opcode())
+			}
+		}
+		c.statSN = first
+		c.snack(iscsi.SNACK{Type: iscsi.SNACKStatus, ITT: iscsi.NoTag, TTT: iscsi.NoTag, BegRun: first, RunLength: 1}) // its status is in the data
+		c.rejected(iscsi.RejectSNACK, iscsi.OpSNACK)
+	})
 }
 
 // TestKeptAnswersAreBounded: a flood of pings, and of SNACKs, that acknowledges nothing.

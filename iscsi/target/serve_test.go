@@ -34,6 +34,7 @@ type served struct {
 	files   []string
 	device  *lu.Device
 	server  *target.Server
+	pipes   pipes         // of servePipes
 	dev     *verbs.Device // of serveRDMA
 	ulp     *verbs.ULP
 	stop    func()
@@ -49,6 +50,41 @@ func serve(t testing.TB, cfg target.Config, credentials []chap.Credentials, unit
 		}
 		return ln.Addr().String(), func() error { return srv.Serve(ctx, ln) }
 	}, units...)
+}
+
+// pipes is a listener of connections without a network, for tests by a clock that waits for everybody (testing/synctest).
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	nc, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return nc, nil
+}
+
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }
+
+// servePipes is serve without a network.
+func servePipes(t testing.TB, cfg target.Config, units ...unit) *served {
+	t.Helper()
+	ln := make(pipes)
+	s := serveOn(t, cfg, nil, func(ctx context.Context, srv *target.Server) (string, func() error) {
+		return "", func() error { return srv.Serve(ctx, ln) }
+	}, units...)
+	s.pipes = ln
+	return s
+}
+
+// connect connects to a server, by what it listens to.
+func (s *served) connect() (net.Conn, error) {
+	if s.pipes == nil {
+		return net.Dial("tcp", s.address)
+	}
+	ours, theirs := net.Pipe()
+	s.pipes <- theirs
+	return ours, nil
 }
 
 // serveRDMA is serve on a port that takes RDMA, and streaming mode.

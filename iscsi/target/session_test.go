@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
@@ -47,7 +48,7 @@ type identity struct {
 // logIn connects and logs in. Unless it may stay, the status says why.
 func logIn(t testing.TB, s *served, id identity) (*client, iscsi.LoginStatus) {
 	t.Helper()
-	nc, err := net.Dial("tcp", s.address)
+	nc, err := s.connect()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -638,20 +639,22 @@ func TestSilentInitiator(t *testing.T) {
 		return n
 	}
 	t.Run("answers", func(t *testing.T) {
-		c := dial(t, serve(t, target.Config{Ping: 100 * time.Millisecond}, nil, unit{size: 1 << 20}), 1)
-		first := ping(t, c)
-		for range 3 {
-			var h iscsi.BHS
-			pong := iscsi.NOP{Immediate: true, ITT: iscsi.NoTag, TTT: first.TTT, CmdSN: c.cmdSN}
-			pong.PutOut(&h)
-			c.send(&h, nil)
-			if n := ping(t, c); n.StatSN != first.StatSN {
-				t.Errorf("a ping takes a StatSN: %+v, %+v", first, n)
+		synctest.Test(t, func(t *testing.T) { // an initiator that a busy machine keeps from answering is silent, too
+			c := dial(t, servePipes(t, target.Config{Ping: 100 * time.Millisecond}, unit{size: 1 << 20}), 1)
+			first := ping(t, c)
+			for range 3 {
+				var h iscsi.BHS
+				pong := iscsi.NOP{Immediate: true, ITT: iscsi.NoTag, TTT: first.TTT, CmdSN: c.cmdSN}
+				pong.PutOut(&h)
+				c.send(&h, nil)
+				if n := ping(t, c); n.StatSN != first.StatSN {
+					t.Errorf("a ping takes a StatSN: %+v, %+v", first, n)
+				}
 			}
-		}
-		if h, _ := c.receive(); h != (iscsi.BHS{}) {
-			t.Errorf("%v to who does not answer any more", h.Opcode())
-		}
+			if h, _ := c.receive(); h != (iscsi.BHS{}) {
+				t.Errorf("%v to who does not answer any more", h.Opcode())
+			}
+		})
 	})
 	t.Run("paused", func(t *testing.T) {
 		var looks atomic.Int32
