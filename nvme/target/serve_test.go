@@ -17,6 +17,7 @@ import (
 	"github.com/ironwarp/ironwarp/nvme/target"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
+	"github.com/ironwarp/ironwarp/verbs/verbstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,6 +33,7 @@ type served struct {
 	t      testing.TB
 	ctx    context.Context
 	at     netip.AddrPort
+	via    *transport.Config // what hosts dial with
 	file   string
 	store  *backing.Store
 	ns     *target.Namespace
@@ -43,8 +45,23 @@ type served struct {
 // serve serves a subsystem. medium, if not nil, is put before the file.
 func serve(t testing.TB, cfg target.Config, sub target.Subsystem, medium func(target.Medium) target.Medium) *served {
 	t.Helper()
+	loopback := &transport.Config{Protector: transport.LoopbackOnly()}
+	return serveAt(t, netip.MustParseAddrPort("127.0.0.1:0"), loopback, loopback, cfg, sub, medium)
+}
+
+// serveInMemory serves a subsystem to hosts in memory, for tests by a clock that waits for everybody (testing/synctest).
+func serveInMemory(t testing.TB, cfg target.Config) *served {
+	t.Helper()
+	fabric := verbstest.New()
+	here := fabric.Host("target")
+	return serveAt(t, here.Addr(0), here.Transport(), fabric.Host("host").Transport(), cfg, target.Subsystem{}, nil)
+}
+
+// serveAt serves a subsystem at an address, of which ours is the target's end and theirs that of its hosts.
+func serveAt(t testing.TB, at netip.AddrPort, ours, theirs *transport.Config, cfg target.Config, sub target.Subsystem, medium func(target.Medium) target.Medium) *served {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &served{t: t, ctx: ctx, file: filepath.Join(t.TempDir(), "disk"), server: target.NewServer(cfg)}
+	s := &served{t: t, ctx: ctx, via: theirs, file: filepath.Join(t.TempDir(), "disk"), server: target.NewServer(cfg)}
 	if err := os.WriteFile(s.file, make([]byte, diskSize), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +90,7 @@ func serve(t testing.TB, cfg target.Config, sub target.Subsystem, medium func(ta
 	if s.ulp, err = dev.NewULP("nvme", verbs.ULPConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	ln, err := dev.Listen(ctx, netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{Transport: &transport.Config{Protector: transport.LoopbackOnly()}})
+	ln, err := dev.Listen(ctx, at, verbs.ListenConfig{Transport: ours})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +124,7 @@ func id(n byte) block.ID { return block.ID{15: n} }
 // host connects a host.
 func (s *served) host(n byte) *nvmetest.Host {
 	s.t.Helper()
-	h, err := nvmetest.Connect(s.ctx, s.at, nil, subsystemNQN, hostNQN, id(n))
+	h, err := nvmetest.Connect(s.ctx, s.at, s.via, subsystemNQN, hostNQN, id(n))
 	if err != nil {
 		s.t.Fatal(err)
 	}
