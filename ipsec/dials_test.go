@@ -13,6 +13,7 @@ import (
 // the peer while the next one connects.
 func TestAdmittedDialEndsNoOthersWatch(t *testing.T) {
 	b := newBench(t)
+	b.stand()
 	p := padtest.Peer("beta", 2)
 	b.f.ending(p)
 	b.add(t, p)

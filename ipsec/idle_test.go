@@ -105,31 +105,30 @@ func TestIdleChildIsReapedOnlyIfAskedFor(t *testing.T) {
 	for _, reap := range []time.Duration{0, time.Second} {
 		t.Run(fmt.Sprint(reap), func(t *testing.T) {
 			b, s, _ := idleBench(t, func(p *pad.Peer) { p.IdleReap = reap })
-			s.set(func() { s.idle = time.Hour })
 			q, _ := b.peer("beta")
 			l := q.lanes[0]
-			reaps := func(after time.Duration) bool {
-				q.mu.Lock()
+			reaps := func(idle time.Duration, outq int) bool {
+				q.mu.Lock() // or its keeper reaps it
 				defer q.mu.Unlock()
-				now := b.now().Add(after)
+				s.set(func() { s.idle, s.outq = idle, outq })
+				defer s.set(func() { s.idle, s.outq = 0, 0 })
+				now := b.now().Add(time.Hour)
 				_, out := l.life.Next(now, lanestate.Tick{IdleReap: reap, Answered: lanestate.AskUse | lanestate.AskSilence, Use: l.use(now, reap)})
 				return out.Work == lanestate.Reap
 			}
-			if got := reaps(time.Hour); got != (reap > 0) {
+			if got := reaps(time.Hour, 0); got != (reap > 0) {
 				t.Errorf("reaped: %v", got)
 			}
-			s.set(func() { s.idle = 0 })
-			if reaps(time.Hour) {
+			if reaps(0, 0) {
 				t.Error("reaped while it is busy")
 			}
-			s.set(func() { s.idle, s.outq = time.Hour, 1 })
-			if reaps(time.Hour) {
+			if reaps(time.Hour, 1) {
 				t.Error("reaped while data waits")
 			}
-			s.set(func() { s.outq = 0 })
 			if reap == 0 {
 				return
 			}
+			s.set(func() { s.idle = time.Hour })
 			q.poke()
 			eventually(t, "reaped", func() bool {
 				st, _ := b.PeerStatus("beta")
@@ -187,6 +186,7 @@ func TestDialThatGetsNoFurtherDoesNotCostTheSA(t *testing.T) {
 	for _, heard := range []bool{true, false} {
 		t.Run(fmt.Sprint("packets come in: ", heard), func(t *testing.T) {
 			b := newBench(t)
+			b.stand()
 			p := padtest.Peer("beta", 2)
 			b.f.ending(p)
 			b.add(t, p)
@@ -228,6 +228,7 @@ func TestStuckDialIsWatchedToItsEnd(t *testing.T) {
 	}{{"on its way", false}, {"over", true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBench(t)
+			b.stand()
 			p := padtest.Peer("beta", 2)
 			b.f.ending(p)
 			b.add(t, p)
@@ -247,6 +248,7 @@ func TestStuckDialIsWatchedToItsEnd(t *testing.T) {
 				st, _ := b.PeerStatus("beta")
 				return st.Counters.Stale
 			}
+			b.pass(time.Second / 4) // one that goes younger is not made anew at once
 			b.f.down(p, "beta-out")
 			eventually(t, "it is made for the dial again", func() bool {
 				st, _ := b.PeerStatus("beta")

@@ -31,6 +31,7 @@ type bench struct {
 	guarded atomic.Int32
 	kernel  fakeBlocks
 	ahead   atomic.Int64 // of its clock, for lanes
+	still   atomic.Pointer[time.Time]
 }
 
 func newBench(t *testing.T) *bench {
@@ -65,7 +66,13 @@ func newBenchOf(t *testing.T, cfg Config) *bench {
 		t.Fatal(err)
 	}
 	b.Manager = m
-	m.now = func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) }
+	m.now = func() time.Time {
+		now := time.Now()
+		if at := b.still.Load(); at != nil {
+			now = *at
+		}
+		return now.Add(time.Duration(b.ahead.Load()))
+	}
 	m.install = func(_ string, specs []guard.Spec) ([]guard.Result, error) {
 		b.guarded.Store(int32(len(specs)))
 		return make([]guard.Result, len(specs)), nil
@@ -90,6 +97,12 @@ func newBenchOf(t *testing.T, cfg Config) *bench {
 
 // pass lets time pass for lanes.
 func (b *bench) pass(d time.Duration) { b.ahead.Add(int64(d)) }
+
+// stand lets no other time pass for lanes than pass does, however long a busy machine keeps the test waiting.
+func (b *bench) stand() {
+	now := time.Now()
+	b.still.Store(&now)
+}
 
 func (b *bench) add(t *testing.T, p pad.Peer) {
 	t.Helper()
