@@ -148,15 +148,15 @@ func (e *endings) ended(at time.Time, ike uint32, c charon.Child) {
 }
 
 // settle takes out the endings whose reason is known, and those that have waited
-// long enough for it.
-func (e *endings) settle(now time.Time) (out []ending, why []Reason) {
+// at least for wait.
+func (e *endings) settle(now time.Time, wait time.Duration) (out []ending, why []Reason) {
 	rest := e.open[:0]
 	for _, x := range e.open {
 		r := e.whyIKE(x.ike)
 		if !x.isIKE {
 			r = e.why(x.ike, x.child)
 		}
-		if r == ReasonElsewhere && now.Sub(x.at) < reasonWait && len(e.open) < maxEndings {
+		if r == ReasonElsewhere && now.Sub(x.at) < wait && len(e.open) < maxEndings {
 			rest = append(rest, x)
 			continue
 		}

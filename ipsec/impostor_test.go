@@ -119,9 +119,13 @@ func TestCharonThatStopsAnsweringIsLeftAndFoundAgain(t *testing.T) {
 	m := newBenchOf(t, Config{CallTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	f := m.f
 	p := padtest.Peer("beta", 2)
-	if err := m.AddPeer(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "added", func() bool { // a busy machine's may be as slow once
+		err := m.AddPeer(t.Context(), p)
+		if err != nil && !errors.Is(err, charon.ErrGone) && !errors.Is(err, charon.ErrHangs) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	f.up(p, "beta-out")
 	eventually(t, "up", func() bool { st, _ := m.PeerStatus("beta"); return st.State == StateUp })
 	f.Set(func() { f.Hang["list-sas"], f.Hang["version"] = true, true })

@@ -80,7 +80,7 @@ func (m *Manager) note(e Event) {
 		return
 	}
 	k := lineKey{e.Peer, e.Kind}
-	write, missed := m.lines.take(k, level, time.Now())
+	write, missed := m.lines.take(k, level, m.now())
 	m.logMissed(k, level, missed)
 	if write {
 		m.cfg.Logger.Log(context.Background(), level, "IPsec", e.attrs()...)
@@ -95,7 +95,7 @@ func (m *Manager) logMissed(k lineKey, level slog.Level, n int) {
 
 // flushLog writes what was left out in storms that are over.
 func (m *Manager) flushLog() {
-	for k, w := range m.lines.flush(time.Now()) {
+	for k, w := range m.lines.flush(m.now()) {
 		m.logMissed(k, w.level, w.missed)
 	}
 }

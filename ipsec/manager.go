@@ -62,6 +62,7 @@ type Manager struct {
 	reblocked     chan struct{} // one slot: there is a new block
 
 	sessionWait time.Duration
+	reasonWait  time.Duration
 
 	tried    chan struct{} // closed when the first attempt to reach charon has ended
 	firstTry func()        // closes it
@@ -95,6 +96,7 @@ func New(cfg Config) (*Manager, error) {
 		blocks:         map[string]blocked{},
 		reblocked:      make(chan struct{}, 1),
 		sessionWait:    sessionWait,
+		reasonWait:     reasonWait,
 		now:            time.Now,
 		install:        guard.Reconcile,
 		uninstall:      guard.TakeDown,

@@ -115,7 +115,7 @@ func (p *peer) heard(ev vici.Event, up bool, ike *vici.Message) (out []Event) {
 // settledLocked counts ends of SAs whose reason is known by now, returns their events, and
 // sees to the others later.
 func (p *peer) settledLocked(now time.Time) (out []Event) {
-	ended, why := p.endings.settle(now)
+	ended, why := p.endings.settle(now, p.m.reasonWait)
 	for i, x := range ended {
 		if x.isIKE {
 			out = append(out, Event{Kind: EventIKEDown, Time: x.at, UniqueID: x.ike, Reason: why[i]})
@@ -146,7 +146,7 @@ func (p *peer) settledLocked(now time.Time) (out []Event) {
 // settleLater reports the ends whose reason does not come.
 func (p *peer) settleLater() {
 	for more := true; more; {
-		sleep(p.m.ctx, reasonWait)
+		sleep(p.m.ctx, p.m.reasonWait)
 		p.mu.Lock()
 		events := p.settledLocked(time.Now())
 		more = len(p.endings.open) > 0 && p.m.ctx.Err() == nil
@@ -180,7 +180,7 @@ func (p *peer) allDown(why Reason) {
 		out = append(out, childEvent(EventChildDown, why, k.child))
 	}
 	// A new charon numbers its SAs from 1 again.
-	out = append(p.settledLocked(time.Now().Add(reasonWait)), out...)
+	out = append(p.settledLocked(time.Now().Add(p.m.reasonWait)), out...)
 	p.endings = endings{latest: p.endings.latest}
 	p.mu.Unlock()
 	p.report(out)
