@@ -16,6 +16,7 @@ import (
 	"github.com/ironwarp/ironwarp/iscsi"
 	"github.com/ironwarp/ironwarp/iscsi/tcp"
 	"github.com/ironwarp/ironwarp/scsi"
+	"golang.org/x/sys/unix"
 )
 
 // anyone lets everybody log in.
@@ -122,8 +123,20 @@ func TestCopyFromAPipeThatGivesNothingIsInterrupted(t *testing.T) {
 	os.Stdin = r
 	defer func() { os.Stdin = stdin }()
 	url, commands := recordingUnit(t, scsi.Good)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // the login is over by then, or is interrupted itself
+	if _, err := w.Write([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	go func() {
+		defer cancel()
+		for waits := 1; waits > 0 && ctx.Err() == nil; { // until it reads, and gets no more
+			if waits, err = unix.IoctlGetInt(int(w.Fd()), unix.TIOCINQ); err != nil {
+				t.Error(err)
+			}
+			<-time.After(time.Millisecond)
+		}
+	}()
 	var stderr bytes.Buffer
 	if got := run(ctx, []string{"ironwarp", "iscsi", "cp", "-", url}, nil, &bytes.Buffer{}, &stderr); got == 0 || strings.Contains(stderr.String(), "panic") {
 		t.Errorf("exit status %d: %s", got, &stderr)
