@@ -475,9 +475,7 @@ func until(t *testing.T, what string, ok func() bool) {
 
 // A client that reads nothing, or says nothing, is cut off.
 func TestSlowClientsAreDropped(t *testing.T) {
-	src := &source{}
-	s, at := serve(t, src, func(s *Server) { s.writeTime, s.headerTime = 100*time.Millisecond, 100*time.Millisecond })
-	dial := func() *net.TCPConn {
+	dial := func(at string) *net.TCPConn {
 		t.Helper()
 		c, err := net.Dial("tcp", at)
 		if err != nil {
@@ -486,7 +484,8 @@ func TestSlowClientsAreDropped(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		return c.(*net.TCPConn)
 	}
-	silent := dial()
+	_, at := serve(t, &source{}, func(s *Server) { s.headerTime = 100 * time.Millisecond })
+	silent := dial(at)
 	if err := silent.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
@@ -494,14 +493,20 @@ func TestSlowClientsAreDropped(t *testing.T) {
 		t.Errorf("a connection without a request: %q, %v; want it closed", b, err)
 	}
 
-	slow := dial()
-	if err := slow.SetReadBuffer(4 << 10); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(slow, "GET "+s.Path()+"events HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "its page is open", func() bool { return len(s.streams) == 1 })
+	src := &source{}
+	s, at := serve(t, src, func(s *Server) { s.writeTime = 100 * time.Millisecond })
+	until(t, "its page is open", func() bool { // a busy machine may need more for the head than it has
+		slow := dial(at)
+		if err := slow.SetReadBuffer(4 << 10); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(slow, "GET "+s.Path()+"events HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			return false
+		}
+		head := make([]byte, len("HTTP/1.1 200"))
+		_, err := io.ReadFull(slow, head)
+		return err == nil && string(head) == "HTTP/1.1 200"
+	})
 	n := 0
 	until(t, "what does not read has no page open any more", func() bool {
 		n++
