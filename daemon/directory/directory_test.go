@@ -3,6 +3,7 @@ package directory
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"slices"
@@ -217,14 +218,19 @@ func (h *testHost) await(kind EventKind, of string) Event {
 	}
 }
 
-// lookup finds a service, waiting until the directory has a master.
-func (h *testHost) lookup(name string) []Service {
+// lookup finds a service, waiting until the directory has a master, also where a manager that a busy machine keeps from answering
+// is one no more meanwhile.
+func (h *testHost) lookup(name string) (found []Service) {
 	h.site.t.Helper()
-	h.awaitMaster()
-	found, err := h.dir.Lookup(h.site.t.Context(), name, 0)
-	if err != nil {
-		h.site.t.Fatalf("%s looks %s up: %v", h.name, name, err)
-	}
+	until(h.site.t, func() bool {
+		h.awaitMaster()
+		var err error
+		found, err = h.dir.Lookup(h.site.t.Context(), name, 0)
+		if err != nil && !errors.Is(err, ErrNoMaster) {
+			h.site.t.Fatalf("%s looks %s up: %v", h.name, name, err)
+		}
+		return err == nil
+	})
 	return found
 }
 

@@ -24,7 +24,7 @@ func TestWatcherMissesNothingFromWhenHeIsTold(t *testing.T) {
 	k.m = m
 	k.m = m
 	close(k.made)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	seen := ""
 	_, err = k.Watch(ctx, api.SARequest{}, func(e api.Event) {
