@@ -2,6 +2,7 @@ package backing
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,29 +82,38 @@ func TestDeviceThatIsLookedAtIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer udev.Close()
-	if err := syscall.Flock(int(udev.Fd()), syscall.LOCK_SH); err != nil {
-		t.Fatal(err)
+	look := func() error {
+		if err := syscall.Flock(int(udev.Fd()), syscall.LOCK_SH); err != nil {
+			t.Fatal(err)
+		}
+		opened := make(chan error, 1)
+		go func() {
+			s, err := Open(dev, Options{})
+			if err == nil {
+				err = s.Close()
+			}
+			opened <- err
+		}()
+		for looks := 0; looks < 100 && len(opened) == 0; { // at two of them: ours, and that of the Store, which has to last
+			if openings(t, dev) >= 2 {
+				looks++
+			}
+		}
+		if len(opened) > 0 {
+			return fmt.Errorf("it did not wait: %w", <-opened)
+		}
+		return errors.Join(syscall.Flock(int(udev.Fd()), syscall.LOCK_UN), <-opened)
 	}
-	opened := make(chan error, 1)
-	go func() {
-		s, err := Open(dev, Options{})
-		if err == nil {
-			err = s.Close()
+	for {
+		began := time.Now()
+		err := look()
+		if errors.Is(err, ErrInUse) && time.Since(began) > lockTime {
+			continue // a busy machine has had the device locked for longer than a Store waits
 		}
-		opened <- err
-	}()
-	for looks := 0; looks < 100; { // at two of them: ours, and that of the Store, which has to last
-		if openings(t, dev) >= 2 {
-			looks++
+		if err != nil {
+			t.Error(err)
 		}
-		select {
-		case err := <-opened:
-			t.Fatalf("it did not wait: %v", err)
-		default:
-		}
-	}
-	if err := errors.Join(syscall.Flock(int(udev.Fd()), syscall.LOCK_UN), <-opened); err != nil {
-		t.Error(err)
+		return
 	}
 }
 

@@ -328,9 +328,11 @@ func TestEachCompletesOnce(t *testing.T) {
 	s := New(d, true)
 	var wg sync.WaitGroup
 	const users, each = 4, 200
-	for range users {
+	var queues [users]block.Queue
+	for i := range queues {
+		queues[i] = s.NewQueue(func() {})
 		wg.Go(func() {
-			q := s.NewQueue(func() {})
+			q := queues[i]
 			run(q, r, block.OpWrite, each/2, 512)
 			run(q, r, block.OpRead, each/2, 512)
 		})
@@ -345,6 +347,11 @@ func TestEachCompletesOnce(t *testing.T) {
 	}
 	wg.Wait()
 	s.SetLimits(Limits{})
+	for _, q := range queues { // waits for what the timer is letting go on
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 	if got := r.ok.Load() + r.failed.Load(); got != users*each || s.Waiting() != 0 || s.changing.Load() != 0 {
 		t.Errorf("%d of %d completed, %d wait, %d are counted as under way", got, users*each, s.Waiting(), s.changing.Load())
 	}
