@@ -63,6 +63,7 @@ type Manager struct {
 
 	sessionWait time.Duration
 	reasonWait  time.Duration
+	admitWait   time.Duration
 
 	tried    chan struct{} // closed when the first attempt to reach charon has ended
 	firstTry func()        // closes it
@@ -97,6 +98,7 @@ func New(cfg Config) (*Manager, error) {
 		reblocked:      make(chan struct{}, 1),
 		sessionWait:    sessionWait,
 		reasonWait:     reasonWait,
+		admitWait:      lanestate.AdmitWait,
 		now:            time.Now,
 		install:        guard.Reconcile,
 		uninstall:      guard.TakeDown,

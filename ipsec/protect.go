@@ -227,7 +227,7 @@ func (r *Refusals) add(err error) {
 // that was asked for lanestate.AdmitWait after it came, unless the child is just being brought
 // up: a charon that is slow to list, or to exchange keys, costs time and no stream.
 func (m *Manager) prove(ctx context.Context, p *peer, ln *lane, f transport.Flow) (transport.Identity, error) {
-	timer := time.NewTimer(lanestate.AdmitWait)
+	timer := time.NewTimer(m.admitWait)
 	defer timer.Stop()
 	var last error
 	late := false
