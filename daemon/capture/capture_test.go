@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -36,8 +37,6 @@ type stream struct {
 const (
 	bufferLen = 64 << 10
 	canary    = "xKqVwZjH"
-	// udpPort of SCTP is none that is taken, by a daemon say.
-	udpPort = 19899
 )
 
 func must[T any](v T, err error) T {
@@ -52,7 +51,7 @@ func newStream(t *testing.T, host string, kind transport.Kind, setup verbs.Setup
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
-	s := &stream{t: t, ctx: ctx, setup: setup, carrier: &transport.Config{Protector: transport.LoopbackOnly(), Kind: kind, UDPPort: udpPort}}
+	s := &stream{t: t, ctx: ctx, setup: setup, carrier: &transport.Config{Protector: transport.LoopbackOnly(), Kind: kind, UDPPort: iwarptest.FreeUDPPort(t)}}
 	open := func() (*verbs.Device, *verbs.ULP) {
 		dev := must(verbs.Open(verbs.Config{}))
 		t.Cleanup(func() { dev.Close() })

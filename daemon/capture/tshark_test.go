@@ -100,7 +100,7 @@ func TestWiresharkUnderstands(t *testing.T) {
 			if least := 2 * 41100 / len(canary) * 8 / 10; x.payload && bytes.Count(file, []byte(canary)) < least {
 				t.Errorf("a capture has the payload %d times, want %d at least", bytes.Count(file, []byte(canary)), least)
 			}
-			args := []string{"-V", "-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-o", "sctp.checksum:CRC 32c", "-d", fmt.Sprintf("udp.port==%d,sctp", udpPort)}
+			args := []string{"-V", "-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-o", "sctp.checksum:CRC 32c", "-d", fmt.Sprintf("udp.port==%d,sctp", s.carrier.UDPPort)}
 			if !x.plain {
 				args = append(args, "-X", plugin)
 			}
