@@ -44,6 +44,7 @@ type systemd struct {
 	path string
 	most int
 	done chan struct{}
+	read chan struct{} // gets one when all is read that was sent before an empty message
 
 	mu    sync.Mutex // guards the fields below it
 	store []*os.File
@@ -51,7 +52,7 @@ type systemd struct {
 
 func newSystemd(t *testing.T) *systemd {
 	t.Helper()
-	s := &systemd{t: t, path: filepath.Join(t.TempDir(), "notify"), most: unitsLimit(t), done: make(chan struct{})}
+	s := &systemd{t: t, path: filepath.Join(t.TempDir(), "notify"), most: unitsLimit(t), done: make(chan struct{}), read: make(chan struct{})}
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: s.path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
@@ -63,6 +64,10 @@ func newSystemd(t *testing.T) *systemd {
 			n, on, _, _, err := l.ReadMsgUnix(b, oob)
 			if err != nil {
 				return
+			}
+			if n == 0 {
+				s.read <- struct{}{}
+				continue
 			}
 			s.take(string(b[:n]), oob[:on])
 		}
@@ -104,6 +109,16 @@ func (s *systemd) take(text string, oob []byte) {
 // passed are copies of what is stored, as the next service gets them.
 func (s *systemd) passed() (all []*os.File) {
 	s.t.Helper()
+	// A store does not wait for more than barrierTime until what it has sent is read.
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: s.path, Net: "unixgram"})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write(nil); err != nil {
+		s.t.Fatal(err)
+	}
+	<-s.read
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.store {
