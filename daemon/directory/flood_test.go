@@ -172,7 +172,7 @@ func TestSetThatCanNotBeKept(t *testing.T) {
 	if err := os.MkdirAll(beta.state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := alpha.dir.Drain(t.Context(), GUIDOf("beta"), true); err != nil || !beta.dir.Drained() {
+	if err := alpha.drain("beta", true); err != nil || !beta.dir.Drained() {
 		t.Errorf("with room it is not drained: %v", err)
 	}
 }

@@ -141,7 +141,7 @@ func TestMKeyThatChanges(t *testing.T) {
 	beta.start(settings(t, "", nil), "alpha")
 	alpha.start(settings(t, "m_key_protection 2", map[conf.KeyName]mad.Key{conf.MKey: 0x1111}), "alpha")
 	until(t, func() bool { return beta.keyOfPort() == 0x1111 })
-	if err := alpha.dir.Drain(t.Context(), GUIDOf("beta"), true); err != nil {
+	if err := alpha.drain("beta", true); err != nil {
 		t.Fatal(err)
 	}
 	before := beta.streams()
