@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -127,16 +128,19 @@ func TestCopyFromAPipeThatGivesNothingIsInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	var reads sync.WaitGroup
+	defer reads.Wait()
 	defer cancel()
-	go func() {
+	reads.Go(func() {
 		defer cancel()
 		for waits := 1; waits > 0 && ctx.Err() == nil; { // until it reads, and gets no more
+			var err error
 			if waits, err = unix.IoctlGetInt(int(w.Fd()), unix.TIOCINQ); err != nil {
 				t.Error(err)
 			}
 			<-time.After(time.Millisecond)
 		}
-	}()
+	})
 	var stderr bytes.Buffer
 	if got := run(ctx, []string{"ironwarp", "iscsi", "cp", "-", url}, nil, &bytes.Buffer{}, &stderr); got == 0 || strings.Contains(stderr.String(), "panic") {
 		t.Errorf("exit status %d: %s", got, &stderr)
