@@ -116,7 +116,7 @@ func leftPath(t *testing.T) error {
 	fill(m.data, 0x0102030405060708)
 	srv := startServer(t, ServerConfig{NewSession: m.session, MaxIO: n, Linger: time.Minute})
 	rs, cfg := roads(t, srv, 2)
-	cfg.Policy, cfg.QueueDepth, cfg.Heartbeat.Interval = Preferred, 1, 100*time.Millisecond
+	cfg.Policy, cfg.QueueDepth = Preferred, 1
 	cl := connect(t, cfg)
 	allUp(t, cl)
 	p, a := get(t, cl), newAimed(n)
@@ -173,7 +173,6 @@ func TestFailedReadLeavesItsTarget(t *testing.T) {
 			fill(m.data, 0x0102030405060708)
 			srv := startServer(t, ServerConfig{NewSession: m.session, MaxIO: n, Linger: time.Minute})
 			rs, cfg := roads(t, srv, 1)
-			cfg.Heartbeat.Interval = 100 * time.Millisecond
 			cl := connect(t, cfg)
 			p, a := get(t, cl), newAimed(n)
 			rs[0].freezeAfter(n / 2)
