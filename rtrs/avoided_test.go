@@ -33,13 +33,15 @@ func TestControlRequestsAvoidAPathWhoseSAIsAway(t *testing.T) {
 		first = 1
 	}
 	cl.mu.Unlock()
-	rs[first].setAway(true)
+	rs[first].freeze(true)
 	// More than have a permit at once.
 	const n = 2*maxBorrowed + 1
 	results := make(chan error, n)
 	for i := range n {
 		go func() { results <- cl.Control(testContext(t), header(i), make([]byte, 8)) }()
 	}
+	eventually(t, "some are under way", func() bool { return cl.Info().Paths[first].InFlight > 0 })
+	rs[first].setAway(true)
 	lost := 0
 	for range n {
 		err := <-results
@@ -93,10 +95,12 @@ func TestControlRequestIsNotCarriedOutWhenWhatMakesItVoidIsLost(t *testing.T) {
 	}
 	up := cl.ctlPath
 	cl.mu.Unlock()
-	holds.setAway(true)
+	holds.freeze(true)
 	other.freeze(true)
 	result := make(chan error, 1)
 	go func() { result <- cl.Control(testContext(t), header(1), make([]byte, 8)) }()
+	eventually(t, "it is under way", func() bool { return up.path.flying.Load() == 1 })
+	holds.setAway(true)
 	eventually(t, "it is made void", func() bool { return cl.permits[cl.depth].state.Load()&0xff == permitSettle })
 	other.cut()
 	other.freeze(false)
