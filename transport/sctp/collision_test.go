@@ -1,7 +1,6 @@
 package sctp
 
 import (
-	"net"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
@@ -12,20 +11,11 @@ import (
 func TestPeersInitServesOurDial(t *testing.T) {
 	in := assoctest.NewInbox()
 	e := listen(t, "127.0.0.1", Config{}) // which accepts nobody
-	r := &rawPeer{t: t, src: 7777, dst: 8888, tag: 0x11223344, tsn: 1000}
-	var err error
-	if r.c, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
-		t.Fatal(err)
-	}
-	addr := r.addr()
-	r.c.Close()
-	if r.c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(addr), net.UDPAddrFromAddrPort(e.Addr())); err != nil {
-		t.Fatal(err)
-	}
-	defer r.c.Close()
+	r := newRawPeer(t, e)
+	r.dst = 8888
 	dialled := make(chan *Assoc)
 	go func() {
-		a, err := e.Dial(patient(t), addr, DialConfig{LocalPort: 8888, RemotePort: 7777, Receiver: to(in)})
+		a, err := e.Dial(patient(t), r.addr(), DialConfig{LocalPort: 8888, RemotePort: 7777, Receiver: to(in)})
 		if err != nil {
 			t.Error(err)
 		}

@@ -227,9 +227,12 @@ func TestStreamOutOfRange(t *testing.T) {
 	}
 	r.send(r.peerTag, r.data(3, "the last"))
 	in.WaitFor(t, 1)
-	c, _ = r.want(typeSack)
-	if s, _ := parseSack(c); s.cum() != r.tsn-1 {
-		t.Errorf("acknowledged up to %d, want %d", s.cum(), r.tsn-1)
+	for cum := r.tsn - 2; cum == r.tsn-2; { // the first may have been acknowledged alone
+		c, _ = r.want(typeSack)
+		s, _ := parseSack(c)
+		if cum = s.cum(); cum != r.tsn-2 && cum != r.tsn-1 {
+			t.Errorf("acknowledged up to %d, want %d", cum, r.tsn-1)
+		}
 	}
 	if out, in := a.Streams(); out != 4 || in != 4 {
 		t.Errorf("%d and %d streams", out, in)
@@ -312,11 +315,14 @@ func TestWindowIsKept(t *testing.T) {
 	}
 }
 
-// quietAfterData waits until all that was sent has been treated.
+// quietAfterData waits until all that was sent has been treated, and delivered: a timer may answer the first
+// HEARTBEAT while the reader is delivering, which reads the second when it has done so.
 func (r *rawPeer) quietAfterData() {
 	r.t.Helper()
-	r.send(r.peerTag, appendChunk(nil, typeHeartbeat, 0, appendParam(nil, paramHeartbeatInfo, []byte("sync"))))
-	r.want(typeHeartbeatAck)
+	for range 2 {
+		r.send(r.peerTag, appendChunk(nil, typeHeartbeat, 0, appendParam(nil, paramHeartbeatInfo, []byte("sync"))))
+		r.want(typeHeartbeatAck)
+	}
 }
 
 // RFC 9260 section 3.2: unknown chunks by their high bits.
