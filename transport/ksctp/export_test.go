@@ -12,3 +12,13 @@ func (a *Assoc) Looks() int {
 	defer a.mu.Unlock()
 	return a.stuck.checks
 }
+
+// RunOut lets the time of Config.DeadAfter be over. It returns false if that does not run.
+func (a *Assoc) RunOut() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.deadTimer != nil {
+		a.deadTimer.Reset(0)
+	}
+	return a.deadTimer != nil
+}

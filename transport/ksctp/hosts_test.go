@@ -147,9 +147,7 @@ func TestPathsFailAndComeBack(t *testing.T) {
 // one that is longer ends it.
 func TestDeathByTheClock(t *testing.T) {
 	ha, hb := hosts(t, 1)
-	c := quick
-	c.DeadAfter = 3 * time.Second
-	x := between(t, ha, hb, 1, c)
+	x := between(t, ha, hb, 1, quick) // whose DeadAfter is over when the test says so, however long a cut takes
 	cut := func(cut bool) {
 		t.Helper()
 		if err := ha.Sever(t.Context(), 0, cut); err != nil {
@@ -163,15 +161,28 @@ func TestDeathByTheClock(t *testing.T) {
 	if n, err := x.a.Outq(); err != nil || n != 10000 {
 		t.Errorf("%d bytes are not acknowledged, want 10000; %v", n, err)
 	}
+	x.rb.WaitEvent(t, assoc.EventPathDown)
 	cut(false)
 	x.a.Kick()
 	x.ra.WaitEvent(t, assoc.EventPathUp)
+	x.rb.WaitEvent(t, assoc.EventPathUp)
 	x.a.LimitRTO(0)
 	x.rb.WaitFor(t, 10)
 	if s := x.a.Stats(); s.Retransmits == 0 {
 		t.Errorf("nothing was sent again: %+v", s)
 	}
+	if x.a.RunOut() || x.b.RunOut() {
+		t.Error("the path is back, and its time still runs")
+	}
+	for _, r := range []*assoctest.Inbox{x.ra, x.rb} {
+		r.Set(func() { r.Events = nil })
+	}
 	cut(true)
+	x.ra.WaitEvent(t, assoc.EventPathDown)
+	x.rb.WaitEvent(t, assoc.EventPathDown)
+	if !x.a.RunOut() || !x.b.RunOut() {
+		t.Error("the path is cut, and its time does not run")
+	}
 	<-x.a.Done()
 	<-x.b.Done()
 	for _, a := range []*ksctp.Assoc{x.a, x.b} {
