@@ -60,7 +60,7 @@ type assocKey struct {
 
 // associations are those of a device.
 type associations struct {
-	idle time.Duration // see streamlessAssociation
+	idle atomic.Int64 // a time.Duration, see streamlessAssociation
 
 	mu      sync.Mutex // guards the fields below it
 	closed  bool
@@ -71,7 +71,7 @@ type associations struct {
 func (as *associations) init() {
 	as.dialled = make(map[assocKey]*association)
 	as.all = make(map[*association]struct{})
-	as.idle = streamlessAssociation
+	as.idle.Store(int64(streamlessAssociation))
 }
 
 // take returns a new user of the association for k, which it sets up if there is none.
@@ -345,7 +345,7 @@ func (a *association) serve(l *Listener) {
 	defer a.finish()
 	quiet := false
 	for l.ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(l.ctx, a.dev.assocs.idle/2)
+		ctx, cancel := context.WithTimeout(l.ctx, time.Duration(a.dev.assocs.idle.Load()/2))
 		req, err := a.mux.Accept(ctx)
 		cancel()
 		switch {
@@ -375,7 +375,7 @@ func (a *association) serve(l *Listener) {
 	}
 	a.mux.Refuse()
 	for over := false; !over; {
-		ctx, cancel := context.WithTimeout(context.Background(), a.dev.assocs.idle/2)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(a.dev.assocs.idle.Load()/2))
 		over = a.mux.Quiet(ctx) == nil || quiet && !a.open()
 		cancel()
 		quiet = !a.open()

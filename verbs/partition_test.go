@@ -592,7 +592,7 @@ func TestAssociationWithoutStreamsEndsWithItsPartition(t *testing.T) {
 	r := newRules("hpc lab", withLoopback)
 	e := inLab(t, r)
 	e.tc = iwarptest.SCTPInUDP(t)
-	e.dev.assocs.idle = time.Hour
+	e.dev.assocs.idle.Store(int64(time.Hour))
 	listen(t, e, labListener("hpc"))
 	silent, err := transport.DialSCTP(testContext(t), sctpLocal, e.tc, muxOf)
 	if err != nil {
