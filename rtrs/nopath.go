@@ -118,12 +118,12 @@ func (cl *Client) failAfterOutage(ctx context.Context, o *outage) {
 	}
 }
 
-// failAllIO has all I/O fail. A path that is up, and waits for its security association, is torn
+// failAllIO has all I/O fail, unless it may wait longer by now. A path that is up, and waits for its security association, is torn
 // down: what it has not sent yet would be carried out at some time, when nobody expects it
 // any more.
 func (cl *Client) failAllIO(ctx context.Context, o *outage) {
 	cl.mu.Lock()
-	if ctx.Err() != nil || !cl.noPath.Fail || cl.failing {
+	if ctx.Err() != nil || !cl.noPath.Fail || time.Since(o.since) < cl.noPath.After || cl.failing {
 		cl.mu.Unlock()
 		return
 	}

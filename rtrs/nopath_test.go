@@ -235,6 +235,24 @@ func TestNoPathCanBeChanged(t *testing.T) {
 	}
 }
 
+// I/O does not fail by a time that was over just when another was set, which is not.
+func TestNoPathIsChangedWhenItsTimeIsOver(t *testing.T) {
+	srv := startServer(t, ServerConfig{NewSession: newMemory(1).session})
+	rs, cfg := roads(t, srv, 1)
+	cl := connect(t, cfg)
+	rs[0].setDown(true)
+	rs[0].cut()
+	eventually(t, "the path is lost", func() bool { return cl.Info().State == Reconnecting })
+	cl.SetNoPath(NoPath{Fail: true, After: time.Hour})
+	cl.mu.Lock()
+	o := cl.outage
+	cl.mu.Unlock()
+	cl.failAllIO(cl.ctx, o) // as the timer of before does
+	if isFailing(cl)() {
+		t.Error("I/O fails before its time")
+	}
+}
+
 // A client that is closed while I/O fails leaves nothing behind, whether what failed is
 // settled or not.
 func TestCloseWithoutAPath(t *testing.T) {
