@@ -219,7 +219,7 @@ func (v *target) arm(t *testing.T, open func(t *testing.T) (rawPeer, ddp.LLP)) {
 	raw, l := open(t)
 	v.raw = raw
 	// Waiting for a Terminate that does not come fails.
-	watchdog := time.AfterFunc(10*time.Second, func() { raw.Close() })
+	watchdog := time.AfterFunc(time.Minute, func() { raw.Close() })
 	t.Cleanup(func() { watchdog.Stop() })
 	v.startOn(l)
 	v.recv(RecvWR{ID: 1, SGL: whole(v.mem["recv"].mr, regionLen)})

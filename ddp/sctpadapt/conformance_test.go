@@ -19,8 +19,10 @@ func TestConformance(t *testing.T) {
 	pair := func(t testing.TB) (a, b ddp.LLP) { return x.session(t) }
 	connect := conformance.OverLLP(t, pair)
 	conformance.Run(t, connect, conformance.Cases())
-	if n, k := x.a.Streams(), x.b.Streams(); n != 0 || k != 0 {
-		t.Errorf("%d and %d sessions are left", n, k)
+	for _, m := range []*sctpadapt.Mux{x.a, x.b} {
+		if err := m.Quiet(patient(t)); err != nil {
+			t.Errorf("%d sessions are left: %v", m.Streams(), err)
+		}
 	}
 }
 

@@ -64,8 +64,10 @@ func (x *muxes) run(t *testing.T, cases []conformance.Case) {
 	t.Helper()
 	connect := conformance.OverLLP(t, func(t testing.TB) (a, b ddp.LLP) { return x.session(t) })
 	conformance.Run(t, connect, cases)
-	if n, k := x.a.Streams(), x.b.Streams(); n != 0 || k != 0 {
-		t.Errorf("%d and %d sessions are left", n, k)
+	for _, m := range []*sctpadapt.Mux{x.a, x.b} {
+		if err := m.Quiet(patient(t)); err != nil {
+			t.Errorf("%d sessions are left: %v", m.Streams(), err)
+		}
 	}
 }
 
