@@ -54,7 +54,10 @@ func TestPathWhoseSAIsAwayDoesNotShutOutTheNextClient(t *testing.T) {
 	addr := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), iwarptest.FreePort(t))
 	srv := startServerOn(t, &transport.Config{Protector: o}, addr, ServerConfig{NewSession: j.session, Linger: time.Hour, challengeWait: 100 * time.Millisecond})
 	rs, cfg := roads(t, srv, 1)
-	connect(t, cfg)
+	cfg.Conns = 1
+	if e := j.put(t, connect(t, cfg), 0, 512); e != 0 { // the server has all that came before, which would be a sign of life
+		t.Error(e)
+	}
 	rs[0].freeze(true)
 	o.newest.Add(1)
 	cl := connect(t, clientConfig(newHost(t), srv.addr, "a"))

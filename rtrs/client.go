@@ -69,7 +69,8 @@ type ClientConfig struct {
 
 	Logger *slog.Logger
 
-	version Protocol // of another release, in tests; 0: Version
+	version       Protocol      // of another release, in tests; 0: Version
+	challengeWait time.Duration // in tests; 0: challengeWait
 }
 
 // State is the state of a client.
@@ -201,7 +202,7 @@ func (cfg *ClientConfig) check() error {
 	}
 	cfg.Conns, cfg.QueueDepth = cmp.Or(cfg.Conns, DefaultConns), cmp.Or(cfg.QueueDepth, DefaultQueueDepth)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	cfg.Heartbeat, cfg.version = cfg.Heartbeat.withDefaults(), cmp.Or(cfg.version, Version)
+	cfg.Heartbeat, cfg.version, cfg.challengeWait = cfg.Heartbeat.withDefaults(), cmp.Or(cfg.version, Version), cmp.Or(cfg.challengeWait, challengeWait)
 	return nil
 }
 

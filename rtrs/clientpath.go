@@ -328,7 +328,7 @@ func (t *clientPath) answers(ctx context.Context) bool {
 	}
 	look := time.NewTicker(challengeTick)
 	defer look.Stop()
-	over := time.NewTimer(challengeWait)
+	over := time.NewTimer(t.cl.cfg.challengeWait)
 	defer over.Stop()
 	for {
 		if slices.ContainsFunc(t.conns, func(c *clientConn) bool { return !c.qp.Paused() && c.hb.rx.Load() }) {
