@@ -14,27 +14,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 )
 
-// freePort is a UDP port that nobody has on loopback.
-func freePort(t *testing.T) uint16 {
-	t.Helper()
-	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-}
-
 // associated are two associations of a listener within this host: the ends that dialled, and the others.
 func associated(t *testing.T) (ours, peers [2]*transport.Assoc) {
 	t.Helper()
 	inboxes := func(assoc.Association) assoc.Receiver { return assoctest.NewInbox() }
-	cfg := &transport.Config{Protector: transport.LoopbackOnly(), Kind: transport.SCTPUDP, UDPPort: freePort(t), OwnSockets: true}
+	cfg := &transport.Config{Protector: transport.LoopbackOnly(), Kind: transport.SCTPUDP, UDPPort: iwarptest.FreeUDPPort(t), OwnSockets: true}
 	l, err := transport.ListenSCTP(t.Context(), netip.MustParseAddrPort("127.0.0.1:7471"), cfg, inboxes)
 	if err != nil {
 		t.Fatal(err)
