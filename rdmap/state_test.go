@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/iwarptest"
@@ -162,30 +163,32 @@ func TestPeerClosesWhileClosing(t *testing.T) {
 
 // A fault in each state that still receives.
 func TestFaultInEachState(t *testing.T) {
-	bad := tagged(true, rdmap.OpWrite, 0xdead, 0, 1)
-	want := &ddp.Error{Layer: ddp.LayerDDP, Type: ddp.TypeTagged, Code: ddp.CodeTaggedInvalidSTag}
-	for name, tc := range map[string]struct {
-		before   func(p *peer)
-		reported bool // a Terminate can be sent
-	}{
-		"streaming":               {func(p *peer) {}, true},
-		"closing, queue not sent": {func(p *peer) { p.post(sgl(rdmap.Op{Kind: rdmap.OpReadRequest}, make([]byte, 1))); p.s.Close() }, true},
-		"closing, our end sent":   {func(p *peer) { p.s.Close(); p.next() }, false},
-	} {
-		p := start(t)
-		tc.before(p)
-		p.raw.Send(bad)
-		if tc.reported {
-			p.wantTerminate()
+	synctest.Test(t, func(t *testing.T) {
+		bad := tagged(true, rdmap.OpWrite, 0xdead, 0, 1)
+		want := &ddp.Error{Layer: ddp.LayerDDP, Type: ddp.TypeTagged, Code: ddp.CodeTaggedInvalidSTag}
+		for name, tc := range map[string]struct {
+			before   func(p *peer)
+			reported bool // a Terminate can be sent
+		}{
+			"streaming":               {func(p *peer) {}, true},
+			"closing, queue not sent": {func(p *peer) { p.post(sgl(rdmap.Op{Kind: rdmap.OpReadRequest}, make([]byte, 1))); p.s.Close() }, true},
+			"closing, our end sent":   {func(p *peer) { p.s.Close(); p.next() }, false},
+		} {
+			p := start(t)
+			tc.before(p)
+			p.raw.Send(bad)
+			if tc.reported {
+				p.wantTerminate()
+			}
+			if seg := p.next(); seg != nil {
+				t.Errorf("%s: sent %x", name, seg)
+			}
+			p.raw.CloseWrite()
+			if err := p.wantEnd(); !errors.Is(err, want) {
+				t.Errorf("%s: ended with %v", name, err)
+			}
 		}
-		if seg := p.next(); seg != nil {
-			t.Errorf("%s: sent %x", name, seg)
-		}
-		p.raw.CloseWrite()
-		if err := p.wantEnd(); !errors.Is(err, want) {
-			t.Errorf("%s: ended with %v", name, err)
-		}
-	}
+	})
 }
 
 // The peer's Terminate in each state that still receives.
@@ -216,23 +219,25 @@ func TestTerminateInEachState(t *testing.T) {
 // Terminates that cross: each end has found a fault. Neither answers the
 // other's, both end with their own reason.
 func TestTerminatesCross(t *testing.T) {
-	a, b := streams(t, iwarptest.Options{})
-	failure := errors.New("local")
-	for _, p := range []*peer{a, b} {
-		p.local = func(*rdmap.Op) error { return failure }
-		p.raw.Stall(true)
-	}
-	for _, p := range []*peer{a, b} {
-		p.post(rdmap.Op{Kind: rdmap.OpLocal, ID: 1})
-		p.wantState(rdmap.Terminating)
-	}
-	a.raw.Stall(false)
-	b.raw.Stall(false)
-	for _, p := range []*peer{a, b} {
-		if err := p.wantEnd(); !errors.Is(err, failure) {
-			t.Errorf("ended with %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		a, b := streams(t, iwarptest.Options{})
+		failure := errors.New("local")
+		for _, p := range []*peer{a, b} {
+			p.local = func(*rdmap.Op) error { return failure }
+			p.raw.Stall(true)
 		}
-	}
+		for _, p := range []*peer{a, b} {
+			p.post(rdmap.Op{Kind: rdmap.OpLocal, ID: 1})
+			p.wantState(rdmap.Terminating)
+		}
+		a.raw.Stall(false)
+		b.raw.Stall(false)
+		for _, p := range []*peer{a, b} {
+			if err := p.wantEnd(); !errors.Is(err, failure) {
+				t.Errorf("ended with %v", err)
+			}
+		}
+	})
 }
 
 // After a fault of ours, what the peer still sends is dropped.
@@ -276,22 +281,24 @@ func (l *firstEnd) Close() error {
 // Section 6.2.1: the LLP is ended gracefully behind a Terminate, so that it
 // arrives; the peer need not end its direction for that.
 func TestGracefulEndBehindATerminate(t *testing.T) {
-	for name, fault := range map[string]func(p *peer){
-		"of the peer": func(p *peer) { p.raw.Send(tagged(true, rdmap.OpWrite, 0xdead, 0, 1)) },
-		"of our own":  func(p *peer) { p.locals(1); p.post(rdmap.Op{Kind: rdmap.OpLocal, ID: 1}) },
-	} {
-		raw, l := iwarptest.Pair(iwarptest.Options{})
-		end := &firstEnd{LLP: l, how: make(chan string, 1)}
-		p := openOn(t, rdmap.Config{}, raw, end, nil)
-		fault(p)
-		p.wantTerminate()
-		p.wantFin()
-		if how := <-end.how; how != "gracefully" {
-			t.Errorf("after a fault %s the LLP is ended %s", name, how)
+	synctest.Test(t, func(t *testing.T) {
+		for name, fault := range map[string]func(p *peer){
+			"of the peer": func(p *peer) { p.raw.Send(tagged(true, rdmap.OpWrite, 0xdead, 0, 1)) },
+			"of our own":  func(p *peer) { p.locals(1); p.post(rdmap.Op{Kind: rdmap.OpLocal, ID: 1}) },
+		} {
+			raw, l := iwarptest.Pair(iwarptest.Options{})
+			end := &firstEnd{LLP: l, how: make(chan string, 1)}
+			p := openOn(t, rdmap.Config{}, raw, end, nil)
+			fault(p)
+			p.wantTerminate()
+			p.wantFin()
+			if how := <-end.how; how != "gracefully" {
+				t.Errorf("after a fault %s the LLP is ended %s", name, how)
+			}
+			p.raw.CloseWrite()
+			p.wantEnd()
 		}
-		p.raw.CloseWrite()
-		p.wantEnd()
-	}
+	})
 }
 
 // broken is an LLP whose connection is lost rather than closed.
@@ -307,61 +314,65 @@ func (l broken) Receive(s ddp.Sink) error {
 // Section 6.2: the LLP fails in each state. What is outstanding fails with its
 // error, once, and the stream is over.
 func TestLLPFailureInEachState(t *testing.T) {
-	for name, before := range map[string]func(p *peer){
-		"streaming": func(p *peer) {},
-		"streaming, sender blocked": func(p *peer) {
-			p.raw.Stall(true)
-			p.post(sgl(rdmap.Op{Kind: rdmap.OpWrite, ID: 2}, make([]byte, 1<<20)))
-		},
-		"closing, waiting for a Read": func(p *peer) { p.s.Close() },
-		"terminating": func(p *peer) {
-			p.raw.Stall(true)
-			p.post(sgl(rdmap.Op{Kind: rdmap.OpWrite, ID: 2}, make([]byte, 1<<20)))
-			p.raw.Send(tagged(true, rdmap.OpWrite, 0xdead, 0, 1))
-			p.wantState(rdmap.Terminating)
-		},
-	} {
-		raw, l := iwarptest.Pair(iwarptest.Options{})
-		p := openOn(t, rdmap.Config{}, raw, broken{l}, nil)
-		p.post(sgl(rdmap.Op{Kind: rdmap.OpReadRequest, ID: 1}, make([]byte, 1)))
-		before(p)
-		p.raw.Close()
-		if err := p.wantEnd(); err == nil || p.s.State() != rdmap.Closed {
-			t.Errorf("%s: ended with %v in %v", name, err, p.s.State())
+	synctest.Test(t, func(t *testing.T) {
+		for name, before := range map[string]func(p *peer){
+			"streaming": func(p *peer) {},
+			"streaming, sender blocked": func(p *peer) {
+				p.raw.Stall(true)
+				p.post(sgl(rdmap.Op{Kind: rdmap.OpWrite, ID: 2}, make([]byte, 1<<20)))
+			},
+			"closing, waiting for a Read": func(p *peer) { p.s.Close() },
+			"terminating": func(p *peer) {
+				p.raw.Stall(true)
+				p.post(sgl(rdmap.Op{Kind: rdmap.OpWrite, ID: 2}, make([]byte, 1<<20)))
+				p.raw.Send(tagged(true, rdmap.OpWrite, 0xdead, 0, 1))
+				p.wantState(rdmap.Terminating)
+			},
+		} {
+			raw, l := iwarptest.Pair(iwarptest.Options{})
+			p := openOn(t, rdmap.Config{}, raw, broken{l}, nil)
+			p.post(sgl(rdmap.Op{Kind: rdmap.OpReadRequest, ID: 1}, make([]byte, 1)))
+			before(p)
+			p.raw.Close()
+			if err := p.wantEnd(); err == nil || p.s.State() != rdmap.Closed {
+				t.Errorf("%s: ended with %v in %v", name, err, p.s.State())
+			}
+			if p.errs[1] == nil || len(p.news) == 2 && p.errs[2] == nil || len(p.news) > 2 {
+				t.Errorf("%s: operations report %v, %q", name, p.errs, p.news)
+			}
 		}
-		if p.errs[1] == nil || len(p.news) == 2 && p.errs[2] == nil || len(p.news) > 2 {
-			t.Errorf("%s: operations report %v, %q", name, p.errs, p.news)
-		}
-	}
+	})
 }
 
 // Abort in each state: no Terminate, no waiting, and the first reason stays.
 func TestAbortInEachState(t *testing.T) {
-	reason := errors.New("enough")
-	for name, tc := range map[string]struct {
-		before func(p *peer)
-		own    bool
-	}{
-		"streaming": {func(p *peer) {}, true},
-		"closing":   {func(p *peer) { p.s.Close() }, true},
-		"terminating": {func(p *peer) {
-			p.raw.Stall(true)
-			p.post(sgl(rdmap.Op{Kind: rdmap.OpWrite, ID: 2}, make([]byte, 1<<20)))
-			p.raw.Send(tagged(true, rdmap.OpWrite, 0xdead, 0, 1))
-			p.wantState(rdmap.Terminating)
-		}, false},
-	} {
-		p := start(t)
-		p.post(sgl(rdmap.Op{Kind: rdmap.OpReadRequest, ID: 1}, make([]byte, 1)))
-		tc.before(p)
-		p.s.Abort(reason)
-		if err := p.wantEnd(); errors.Is(err, reason) != tc.own {
-			t.Errorf("%s: ended with %v", name, err)
+	synctest.Test(t, func(t *testing.T) {
+		reason := errors.New("enough")
+		for name, tc := range map[string]struct {
+			before func(p *peer)
+			own    bool
+		}{
+			"streaming": {func(p *peer) {}, true},
+			"closing":   {func(p *peer) { p.s.Close() }, true},
+			"terminating": {func(p *peer) {
+				p.raw.Stall(true)
+				p.post(sgl(rdmap.Op{Kind: rdmap.OpWrite, ID: 2}, make([]byte, 1<<20)))
+				p.raw.Send(tagged(true, rdmap.OpWrite, 0xdead, 0, 1))
+				p.wantState(rdmap.Terminating)
+			}, false},
+		} {
+			p := start(t)
+			p.post(sgl(rdmap.Op{Kind: rdmap.OpReadRequest, ID: 1}, make([]byte, 1)))
+			tc.before(p)
+			p.s.Abort(reason)
+			if err := p.wantEnd(); errors.Is(err, reason) != tc.own {
+				t.Errorf("%s: ended with %v", name, err)
+			}
+			if p.errs[1] == nil {
+				t.Errorf("%s: the Read that was under way reports no error", name)
+			}
 		}
-		if p.errs[1] == nil {
-			t.Errorf("%s: the Read that was under way reports no error", name)
-		}
-	}
+	})
 }
 
 // A fault that the LLP has found is told, without headers (section 4.8, Figure

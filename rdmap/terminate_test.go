@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/iwarptest"
@@ -153,40 +154,42 @@ func TestRequestsPastIRD(t *testing.T) {
 // Memory that goes away while a Read is answered: the quoted header says where
 // the response has stopped (section 4.8).
 func TestTerminateWithinAReadResponse(t *testing.T) {
-	p := open(t, rdmap.Config{}, iwarptest.Options{MULPDU: 128}, nil)
-	p.region(7, 1<<16, rdmap.RemoteRead)
-	p.receive(1, 0)
-	p.raw.Stall(true)
-	req := untagged(true, rdmap.OpReadRequest, 1, 1, 0, rdmap.ReadRequest{SinkSTag: 3, SinkTO: 1000, Size: 60000, SourceSTag: 7, SourceTO: 11}.Append(nil)...)
-	p.raw.Send(req, ddp.AppendUntagged(nil, true, rdmap.Control(rdmap.OpSendInvalidate), 7, 0, 1, 0))
-	p.want("recv 1 Send with Invalidate 0 inv 0x7")
-	p.raw.Stall(false)
-	var sent uint64
-	for {
-		seg := p.next()
-		if seg == nil {
-			t.Fatal("no Terminate")
+	synctest.Test(t, func(t *testing.T) {
+		p := open(t, rdmap.Config{}, iwarptest.Options{MULPDU: 128}, nil)
+		p.region(7, 1<<16, rdmap.RemoteRead)
+		p.receive(1, 0)
+		p.raw.Stall(true)
+		req := untagged(true, rdmap.OpReadRequest, 1, 1, 0, rdmap.ReadRequest{SinkSTag: 3, SinkTO: 1000, Size: 60000, SourceSTag: 7, SourceTO: 11}.Append(nil)...)
+		p.raw.Send(req, ddp.AppendUntagged(nil, true, rdmap.Control(rdmap.OpSendInvalidate), 7, 0, 1, 0))
+		p.want("recv 1 Send with Invalidate 0 inv 0x7")
+		p.raw.Stall(false)
+		var sent uint64
+		for {
+			seg := p.next()
+			if seg == nil {
+				t.Fatal("no Terminate")
+			}
+			if ddp.IsTagged(seg) {
+				sent += uint64(len(ddp.Tagged(seg).Payload()))
+				continue
+			}
+			term, _ := rdmap.ParseTerminate(ddp.Untagged(seg).Payload())
+			r, _ := rdmap.ParseReadRequest(term.RDMAP)
+			want := rdmap.ReadRequest{SinkSTag: 3, SinkTO: 1000 + sent, Size: 60000 - uint32(sent), SourceSTag: 7, SourceTO: 11 + sent}
+			if term.Layer != ddp.LayerRDMA || term.Type != rdmap.TypeRemoteProtection || term.Code != rdmap.CodeInvalidSTag || r != want {
+				t.Errorf("after %d bytes: Terminate %+v with %+v, want %+v", sent, term, r, want)
+			}
+			if !bytes.Equal(term.DDP, req[:ddp.UntaggedHeaderLen]) || int(term.SegLen) != len(req) {
+				t.Errorf("it quotes %x of %d bytes", term.DDP, term.SegLen)
+			}
+			break
 		}
-		if ddp.IsTagged(seg) {
-			sent += uint64(len(ddp.Tagged(seg).Payload()))
-			continue
+		if seg := p.next(); seg != nil { // section 5.4: nothing more, and a graceful end of the LLP (6.2.1)
+			t.Errorf("after the Terminate: %x", seg)
 		}
-		term, _ := rdmap.ParseTerminate(ddp.Untagged(seg).Payload())
-		r, _ := rdmap.ParseReadRequest(term.RDMAP)
-		want := rdmap.ReadRequest{SinkSTag: 3, SinkTO: 1000 + sent, Size: 60000 - uint32(sent), SourceSTag: 7, SourceTO: 11 + sent}
-		if term.Layer != ddp.LayerRDMA || term.Type != rdmap.TypeRemoteProtection || term.Code != rdmap.CodeInvalidSTag || r != want {
-			t.Errorf("after %d bytes: Terminate %+v with %+v, want %+v", sent, term, r, want)
-		}
-		if !bytes.Equal(term.DDP, req[:ddp.UntaggedHeaderLen]) || int(term.SegLen) != len(req) {
-			t.Errorf("it quotes %x of %d bytes", term.DDP, term.SegLen)
-		}
-		break
-	}
-	if seg := p.next(); seg != nil { // section 5.4: nothing more, and a graceful end of the LLP (6.2.1)
-		t.Errorf("after the Terminate: %x", seg)
-	}
-	p.raw.CloseWrite()
-	p.wantEnd()
+		p.raw.CloseWrite()
+		p.wantEnd()
+	})
 }
 
 // Section 7.1 rule 4: the first fault is the one that is reported.
@@ -252,66 +255,70 @@ func TestTerminateIsNeverAnswered(t *testing.T) {
 // A Terminate overtakes the rest of a long message: only what the LLP has been
 // given goes first. A peer that takes little at a time still learns why.
 func TestTerminateOvertakesALongMessage(t *testing.T) {
-	for name, op := range map[string]rdmap.Op{
-		"a Write":         sgl(rdmap.Op{Kind: rdmap.OpWrite, STag: 1}, make([]byte, 1<<20)),
-		"a long Send":     sgl(rdmap.Op{Kind: rdmap.OpSend}, make([]byte, 1<<20)),
-		"a Read Response": {},
-	} {
-		p := open(t, rdmap.Config{}, iwarptest.Options{MULPDU: 128}, nil)
-		p.raw.Stall(true)
-		if len(op.SGL) > 0 {
-			p.post(op)
-		} else {
-			p.region(7, 1<<20, rdmap.RemoteRead)
-			p.receive(1, 0)
-			p.raw.Send(untagged(true, rdmap.OpReadRequest, 1, 1, 0, rdmap.ReadRequest{SinkSTag: 1, Size: 1 << 20, SourceSTag: 7}.Append(nil)...), untagged(true, rdmap.OpSend, 0, 1, 0))
-			p.want("recv 1 Send 0")
-		}
-		p.raw.Send(untagged(true, rdmap.OpSend, 5, 1, 0))
-		p.wantState(rdmap.Terminating)
-		p.raw.Stall(false)
-		n := 0
-		for seg := p.next(); ; seg = p.next() {
-			if seg == nil {
-				t.Fatalf("%s: no Terminate", name)
+	synctest.Test(t, func(t *testing.T) {
+		for name, op := range map[string]rdmap.Op{
+			"a Write":         sgl(rdmap.Op{Kind: rdmap.OpWrite, STag: 1}, make([]byte, 1<<20)),
+			"a long Send":     sgl(rdmap.Op{Kind: rdmap.OpSend}, make([]byte, 1<<20)),
+			"a Read Response": {},
+		} {
+			p := open(t, rdmap.Config{}, iwarptest.Options{MULPDU: 128}, nil)
+			p.raw.Stall(true)
+			if len(op.SGL) > 0 {
+				p.post(op)
+			} else {
+				p.region(7, 1<<20, rdmap.RemoteRead)
+				p.receive(1, 0)
+				p.raw.Send(untagged(true, rdmap.OpReadRequest, 1, 1, 0, rdmap.ReadRequest{SinkSTag: 1, Size: 1 << 20, SourceSTag: 7}.Append(nil)...), untagged(true, rdmap.OpSend, 0, 1, 0))
+				p.want("recv 1 Send 0")
 			}
-			if !ddp.IsTagged(seg) && ddp.Untagged(seg).QN() == rdmap.QNTerminate {
-				break
+			p.raw.Send(untagged(true, rdmap.OpSend, 5, 1, 0))
+			p.wantState(rdmap.Terminating)
+			p.raw.Stall(false)
+			n := 0
+			for seg := p.next(); ; seg = p.next() {
+				if seg == nil {
+					t.Fatalf("%s: no Terminate", name)
+				}
+				if !ddp.IsTagged(seg) && ddp.Untagged(seg).QN() == rdmap.QNTerminate {
+					break
+				}
+				n++
 			}
-			n++
+			if n > 32 { // two batches of the LLP
+				t.Errorf("%s: %d segments went before the Terminate", name, n)
+			}
+			p.raw.CloseWrite()
+			p.wantEnd()
+			if len(op.SGL) > 0 && p.errs[0] == nil {
+				t.Errorf("%s that was cut short is reported as sent", name)
+			}
 		}
-		if n > 32 { // two batches of the LLP
-			t.Errorf("%s: %d segments went before the Terminate", name, n)
-		}
-		p.raw.CloseWrite()
-		p.wantEnd()
-		if len(op.SGL) > 0 && p.errs[0] == nil {
-			t.Errorf("%s that was cut short is reported as sent", name)
-		}
-	}
+	})
 }
 
 // The end of a short Send is not worth cutting off: soft-iWARP would not
 // understand it.
 func TestTerminateLetsAShortSendGoFirst(t *testing.T) {
-	p := open(t, rdmap.Config{}, iwarptest.Options{MULPDU: 128}, nil)
-	p.raw.Stall(true)
-	p.post(sgl(rdmap.Op{Kind: rdmap.OpSend, ID: 1}, make([]byte, 8192)))
-	p.raw.Send(untagged(true, rdmap.OpSend, 5, 1, 0))
-	p.wantState(rdmap.Terminating)
-	p.raw.Stall(false)
-	n := 0
-	for n < 8192 {
-		seg := p.next()
-		if _, op := rdmap.ParseControl(seg[1]); op != rdmap.OpSend {
-			t.Fatalf("%v after %d bytes of a Send", op, n)
+	synctest.Test(t, func(t *testing.T) {
+		p := open(t, rdmap.Config{}, iwarptest.Options{MULPDU: 128}, nil)
+		p.raw.Stall(true)
+		p.post(sgl(rdmap.Op{Kind: rdmap.OpSend, ID: 1}, make([]byte, 8192)))
+		p.raw.Send(untagged(true, rdmap.OpSend, 5, 1, 0))
+		p.wantState(rdmap.Terminating)
+		p.raw.Stall(false)
+		n := 0
+		for n < 8192 {
+			seg := p.next()
+			if _, op := rdmap.ParseControl(seg[1]); op != rdmap.OpSend {
+				t.Fatalf("%v after %d bytes of a Send", op, n)
+			}
+			n += len(ddp.Untagged(seg).Payload())
 		}
-		n += len(ddp.Untagged(seg).Payload())
-	}
-	p.wantTerminate()
-	p.raw.CloseWrite()
-	p.wantEnd()
-	if p.errs[1] != nil {
-		t.Errorf("the Send that was sent reports %v", p.errs[1])
-	}
+		p.wantTerminate()
+		p.raw.CloseWrite()
+		p.wantEnd()
+		if p.errs[1] != nil {
+			t.Errorf("the Send that was sent reports %v", p.errs[1])
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
@@ -226,52 +227,54 @@ func TestStartUpInProgressEnds(t *testing.T) {
 }
 
 func TestStatesOfAStream(t *testing.T) {
-	e := newEnd(t, Config{})
-	raw, l := iwarptest.Pair(iwarptest.Options{})
-	e.startOn(l)
-	if e.qp.State() != QPRTS || e.qp.Established().IsZero() || len(e.dev.QPs()) != 1 {
-		t.Errorf("state %v of a live stream", e.qp.State())
-	}
-	e.qp.Close()
-	if s := e.qp.State(); s != QPClosing {
-		t.Errorf("state %v after Close", s)
-	}
-	callAll(e.qp)
-	if err := e.qp.PostSend(&SendWR{Op: OpSend}); !errors.Is(err, ErrClosed) {
-		t.Errorf("a send after Close: %v", err)
-	}
-	raw.CloseWrite()
-	if err := e.wantEnd(); err != nil || e.qp.State() != QPError {
-		t.Errorf("state %v after a graceful end: %v", e.qp.State(), err)
-	}
-	callAll(e.qp)
-
-	raw, l = iwarptest.Pair(iwarptest.Options{})
-	e.startOn(l)
-	raw.Stall(true) // the Terminate can't leave
-	raw.Send(untagged(true, rdmap.OpSend, 0, 1, 0))
-	for e.qp.State() == QPRTS {
-		select {
-		case <-e.qp.Done():
-			t.Fatal("the stream ended at once")
-		default:
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnd(t, Config{})
+		raw, l := iwarptest.Pair(iwarptest.Options{})
+		e.startOn(l)
+		if e.qp.State() != QPRTS || e.qp.Established().IsZero() || len(e.dev.QPs()) != 1 {
+			t.Errorf("state %v of a live stream", e.qp.State())
 		}
-	}
-	if s := e.qp.State(); s != QPTerminate {
-		t.Errorf("state %v after a fault", s)
-	}
-	callAll(e.qp)
-	raw.Stall(false)
-	raw.CloseWrite()
-	if err := e.wantEnd(); !errors.Is(err, &ddp.Error{Layer: ddp.LayerDDP, Type: 2, Code: 2}) {
-		t.Errorf("ended with %v", err)
-	}
-	e.qp.Abort(nil)
-	e.qp.Close()
-	callAll(e.qp)
-	if len(e.dev.QPs()) != 0 {
-		t.Error("an ended queue pair is listed")
-	}
+		e.qp.Close()
+		if s := e.qp.State(); s != QPClosing {
+			t.Errorf("state %v after Close", s)
+		}
+		callAll(e.qp)
+		if err := e.qp.PostSend(&SendWR{Op: OpSend}); !errors.Is(err, ErrClosed) {
+			t.Errorf("a send after Close: %v", err)
+		}
+		raw.CloseWrite()
+		if err := e.wantEnd(); err != nil || e.qp.State() != QPError {
+			t.Errorf("state %v after a graceful end: %v", e.qp.State(), err)
+		}
+		callAll(e.qp)
+
+		raw, l = iwarptest.Pair(iwarptest.Options{})
+		e.startOn(l)
+		raw.Stall(true) // the Terminate can't leave
+		raw.Send(untagged(true, rdmap.OpSend, 0, 1, 0))
+		for e.qp.State() == QPRTS {
+			select {
+			case <-e.qp.Done():
+				t.Fatal("the stream ended at once")
+			default:
+			}
+		}
+		if s := e.qp.State(); s != QPTerminate {
+			t.Errorf("state %v after a fault", s)
+		}
+		callAll(e.qp)
+		raw.Stall(false)
+		raw.CloseWrite()
+		if err := e.wantEnd(); !errors.Is(err, &ddp.Error{Layer: ddp.LayerDDP, Type: 2, Code: 2}) {
+			t.Errorf("ended with %v", err)
+		}
+		e.qp.Abort(nil)
+		e.qp.Close()
+		callAll(e.qp)
+		if len(e.dev.QPs()) != 0 {
+			t.Error("an ended queue pair is listed")
+		}
+	})
 }
 
 // The one Read that says ready is charged where the queue pair has no IRD of its
