@@ -13,7 +13,8 @@ import (
 // path (for example /run/netns/alpha). An empty path is the caller's own namespace.
 // Sockets that f opens belong to that namespace for as long as they live; goroutines
 // that f starts do not run in it. It fails with f's error, and with the kernel's where
-// the namespace can't be entered: EPERM without root's rights.
+// the namespace can't be entered: EPERM without root's rights. Where f ends its goroutine,
+// as a test's FailNow does, the caller's ends too.
 func Do(path string, f func() error) error {
 	if path == "" {
 		return f()
@@ -25,6 +26,7 @@ func Do(path string, f func() error) error {
 	defer ns.Close()
 	result := make(chan error, 1)
 	go func() {
+		defer close(result)
 		runtime.LockOSThread()
 		own, err := os.Open("/proc/thread-self/ns/net")
 		if err != nil {
@@ -46,15 +48,25 @@ func Do(path string, f func() error) error {
 		}
 		result <- err
 	}()
-	return <-result
+	return of(result)
+}
+
+// of is the result of f, which there is none of if it has ended its goroutine.
+func of(result <-chan error) error {
+	err, ok := <-result
+	if !ok {
+		runtime.Goexit()
+	}
+	return err
 }
 
 // Fresh runs f in a new, empty network namespace that vanishes afterwards. It fails
 // with f's error, and with the kernel's where none can be made: EPERM without root's
-// rights.
+// rights. It ends the caller's goroutine as Do does.
 func Fresh(f func() error) error {
 	result := make(chan error, 1)
 	go func() {
+		defer close(result)
 		// Never unlocked: the thread dies with its namespace.
 		runtime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -63,5 +75,5 @@ func Fresh(f func() error) error {
 		}
 		result <- f()
 	}()
-	return <-result
+	return of(result)
 }
