@@ -188,7 +188,7 @@ func TestZeroLengthFloods(t *testing.T) {
 		{"Reads past IRD", read, true, noBuffer},
 		{"Atomics past IRD", nil, true, noBuffer},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		inBubble(t, tc.name, func(t *testing.T) {
 			v := newTarget(t)
 			v.arm(t, memoryLLP(iwarptest.Options{}))
 			raw := v.raw.(*iwarptest.LLP)
@@ -235,7 +235,7 @@ func TestZeroLengthFloods(t *testing.T) {
 			v.raw, raw = nil, nil // with what the peer had sent and nobody took
 			// What ends on other goroutines may hold some of it a little longer.
 			grown := int64(0)
-			for until := time.Now().Add(10 * time.Second); time.Now().Before(until); runtime.Gosched() {
+			for until := time.Now().Add(10 * time.Second); time.Now().Before(until); <-time.After(10 * time.Millisecond) {
 				runtime.GC()
 				runtime.ReadMemStats(&after)
 				if grown = int64(after.HeapAlloc) - int64(before.HeapAlloc); grown <= 1<<20 {
