@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 // test lets it go on. Then it compares them with what they were.
 type lingering struct {
 	carrier
-	met     bool
+	met     atomic.Bool
 	began   chan struct{} // they have been sent, and may be sent again
 	let     chan struct{}
 	changed chan bool
@@ -27,14 +28,13 @@ type lingering struct {
 func (l *lingering) send(to netip.AddrPort, s *sender) error {
 	var was [][]byte
 	for _, p := range s.batch.packets {
-		if chunkType(p[headerLen]) == typeData && !l.met {
+		if chunkType(p[headerLen]) == typeData && !l.met.Load() {
 			was = append(was, bytes.Clone(p))
 		}
 	}
-	if was == nil {
+	if was == nil || l.met.Swap(true) { // a timer may send something else meanwhile
 		return l.carrier.send(to, s)
 	}
-	l.met = true
 	err := l.carrier.send(to, s)
 	close(l.began)
 	<-l.let
