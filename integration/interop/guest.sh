@@ -76,7 +76,7 @@ siw_serves() { server=("${siw[@]}") client=("${ours[@]}"); run_case A B "$@"; }
 suite() {
 	local seconds=$1
 	shift
-	ip netns exec B timeout -k 5 "$seconds" "$@" >$out/suite.log 2>&1 </dev/null
+	ip netns exec B timeout -s QUIT -k 20 "$seconds" "$@" >$out/suite.log 2>&1 </dev/null
 	echo $? >$out/suite.status
 }
 

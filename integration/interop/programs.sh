@@ -11,7 +11,7 @@ echo 1 >/proc/sys/kernel/panic_on_oops
 run() {
 	local name=$1 seconds=$2
 	shift 2
-	timeout -k 5 "$seconds" "$@" >$out/$name.log 2>&1 </dev/null
+	timeout -s QUIT -k 20 "$seconds" "$@" >$out/$name.log 2>&1 </dev/null
 	echo $? >$out/$name.status
 	echo "$name $(cut -d' ' -f1 /proc/uptime)"
 }
