@@ -18,7 +18,7 @@ import (
 // for each other and the disk: two processors carry so many without being late.
 const (
 	labsAtOnce  = 4
-	unitsAtOnce = 2
+	unitsAtOnce = 3
 )
 
 // perJob is how many tests of a package of labs run one after the other.
